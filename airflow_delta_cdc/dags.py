@@ -19,7 +19,7 @@ from airflow_delta_cdc.assets import delta_asset, pipeline_alias, written_assets
 from airflow_delta_cdc.compat import CronDataIntervalTimetable
 from airflow_delta_cdc.deadline import freshness_deadline
 from airflow_delta_cdc.form import run_params, why_arguments, why_params
-from airflow_delta_cdc.groups.base import has_target
+from airflow_delta_cdc.groups.base import collects, has_target
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
@@ -371,8 +371,11 @@ class _Maker:
         """
         settings = self.group.settings
         options = {name: settings[name] for name in ("delta_conn_id", "storage_options") if name in settings}
-        sources = {table.pipeline: table.arguments["source"] for table in self.group.tables}
-        for table in self.group.tables:
+        # The group itself writes the logs that collect the changes of several sources.
+        collected = {table.arguments["target"] for table in self.group.tables if collects(table.arguments)}
+        watched = [table for table in self.group.tables if table.arguments["source"] not in collected]
+        sources = {table.pipeline: table.arguments["source"] for table in watched}
+        for table in watched:
             if engine.is_ingested(table.arguments) or not is_literal(sources[table.pipeline]):
                 raise InvalidConfiguration(
                     f"{table.pipeline} ({table.place}) is in a group with schedule on_change, and its "

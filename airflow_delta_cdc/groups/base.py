@@ -104,6 +104,11 @@ def has_target(table: Mapping[str, Any]) -> bool:
     return arguments.is_given(table.get("target")) or not engine.is_ingested(table)
 
 
+def collects(table: Mapping[str, Any]) -> bool:
+    """Return whether a table's changes are appended to a change log, which another pipeline applies."""
+    return bool(arguments.text("target_kind", table.get("target_kind")) == "change_log")
+
+
 def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
     """Return the error of a table's templates; None if they were rendered."""
     if UNRENDERED not in table:

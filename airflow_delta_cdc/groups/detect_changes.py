@@ -13,6 +13,7 @@ from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     arguments_of_run,
+    collects,
     has_target,
     jobs_of,
     mode_of,
@@ -198,6 +199,8 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     mode = mode_of(table)
     if not takes_source(table) and not has_target(table):
         return f"has no target, so mode {mode} is not about it"
+    if not chosen and collects(table) and mode not in (*arguments.ONWARDS, arguments.DRY_RUN):
+        return f"collects changes in a log, whose events mode {mode} is not about"
     if not chosen and mode in _BY_KEY and arguments.flag("insert_only", table.get("insert_only")):
         return f"is insert_only, and has no keys that mode {mode} could be about"
     return ""

@@ -69,6 +69,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         keys: Sequence[str] | str | None = None,
         insert_only: bool = False,
         source_kind: str | None = None,
+        target_kind: str = "table",
         stored_as_scd_type: int | str = 1,
         sequence_by: Sequence[str] | str | None = None,
         delete_sequence: str | None = None,
@@ -99,6 +100,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         take_over_from: str | None = None,
         shadow_of: Mapping[str, str] | str | None = None,
         shadowed_by: Mapping[str, str] | str | None = None,
+        once: bool | str = False,
         dry_run: bool | str = False,
         staging: str | None = None,
         freshness: float | str | None = None,
@@ -116,6 +118,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.keys = keys
         self.insert_only = insert_only
         self.source_kind = source_kind
+        self.target_kind = target_kind
         self.stored_as_scd_type = stored_as_scd_type
         self.sequence_by = sequence_by
         self.delete_sequence = delete_sequence
@@ -146,6 +149,7 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
         self.take_over_from = take_over_from
         self.shadow_of = shadow_of
         self.shadowed_by = shadowed_by
+        self.once = once
         self.dry_run = dry_run
         self.staging = staging
         self.freshness = freshness

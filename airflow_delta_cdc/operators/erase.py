@@ -197,7 +197,7 @@ class DeltaEraseOperator(DeltaCdcOperator):
             return tuple(map(_flow, given)), ()
         parsed = configuration(self, context, config)
         everything = [_flow(table.arguments) for table in parsed.tables()]
-        wanted = {table.pipeline for _, table in parsed.chosen(group, names or None)}
+        wanted = {table.pipeline for _, table in parsed.chosen(group, names or None, with_sources=True)}
         first = [flow for flow in everything if flow.pipeline in wanted]
         return engine.with_downstream(first, everything), parsed.consumers()
 

@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     run_id = f"delta-cdc-erase-{uuid.uuid4().hex[:12]}"
-    pipelines = chosen(arguments)
+    pipelines = chosen(arguments, with_sources=True)
     settings = settings_of(pipelines)
     everything, consumers = pipelines, tuple[Consumer, ...]()
     if is_configuration(arguments.tables[0]):

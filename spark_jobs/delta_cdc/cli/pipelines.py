@@ -93,8 +93,10 @@ def takes_pipelines(parser: argparse.ArgumentParser, *more: str) -> None:
     parser.add_argument("--group", metavar="NAME", help="with FILE: only the pipelines of this group")
 
 
-def chosen(arguments: argparse.Namespace) -> list[Chosen]:
+def chosen(arguments: argparse.Namespace, *, with_sources: bool = False) -> list[Chosen]:
     """Return the pipelines that a command line names.
+
+    :param with_sources: see :meth:`delta_cdc.config.Configuration.chosen`
 
     :raises InvalidConfiguration: the command line names no pipeline, or a name is not in the configuration
     """
@@ -104,7 +106,8 @@ def chosen(arguments: argparse.Namespace) -> list[Chosen]:
             if is_pair(text) or is_configuration(text):
                 raise _no_pair(text)
         names = [*others, *(arguments.pipelines or ())] or None
-        return [Chosen(table, group) for group, table in load(first).chosen(arguments.group, names)]
+        found = load(first).chosen(arguments.group, names, with_sources=with_sources)
+        return [Chosen(table, group) for group, table in found]
     refuse(arguments, ("group",), "without a configuration")
     if len(arguments.tables) == 2 and not any(is_pair(text) for text in arguments.tables):
         return [_source_and_target(first, others[0], arguments.pipelines or ())]

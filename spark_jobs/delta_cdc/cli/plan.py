@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import settings_of
 from delta_cdc.cli.common import flags, json_file, refuse
-from delta_cdc.cli.pipelines import chosen
-from delta_cdc.cli.work import OF_AN_INGEST, jobs_of, refuse_an_apply, takes_work
+from delta_cdc.cli.work import OF_AN_INGEST, jobs_of, refuse_an_apply, takes_work, working
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.options import INGEST
 from delta_cdc.run.detect_changes import detect_changes
@@ -46,7 +45,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         refuse_an_apply(arguments, "with --ingest")
     else:
         refuse(arguments, (*OF_AN_INGEST, "kafka_options"), "without --ingest")
-    pipelines = chosen(arguments)
+    pipelines = working(arguments)
     pipeline_jobs = jobs_of(arguments, pipelines, settings_of(pipelines), is_plan=True)
     if arguments.ingest:
         pipeline_jobs = [_ingest_alone(job) for job in pipeline_jobs]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import refuse, single_driver
-from delta_cdc.cli.pipelines import chosen
-from delta_cdc.cli.work import jobs_of, takes_work
+from delta_cdc.cli.work import jobs_of, takes_work, working
 from delta_cdc.core.text_table import grid
 from delta_cdc.run.batch import run_batch
 from delta_cdc.run.loop import Services
@@ -42,7 +41,7 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     run_id = f"delta-cdc-run-{uuid.uuid4().hex[:12]}"
-    pipelines = chosen(arguments)
+    pipelines = working(arguments)
     groups = [one.group for one in pipelines if one.group is not None]
     if groups:
         refuse(arguments, ("single_driver",), "with a configuration")

@@ -17,7 +17,7 @@ from delta_cdc.core.retention import readable as span
 from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.plan import readable as size
-from delta_cdc.planning.status import Status, status_of_all
+from delta_cdc.planning.status import Status, not_named, status_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,11 +69,18 @@ def _status(arguments: argparse.Namespace) -> int:
             [(one.pipeline, table) for one, table in tables],
             [one.storage_options for one, _ in tables],
             sources,
+            [{"collects": one.table.collects, "once": one.table.once} for one, _ in tables],
         )
     )
     expected = [
         result.expected(_freshness(arguments, one)) if isinstance(result, Status) else result
         for (one, _), result in zip(tables, results, strict=True)
+    ]
+    expected = [
+        replace(result, findings=(*result.findings, *_not_named(one)))
+        if isinstance(result, Status)
+        else result
+        for (one, _), result in zip(tables, expected, strict=True)
     ]
     if arguments.metrics:
         print(_metrics([one for one, _ in tables], expected), end="")
@@ -93,6 +100,13 @@ def _status(arguments: argparse.Namespace) -> int:
             raise result
     print(json.dumps(rows, indent=2) if arguments.json else "\n".join(lines))
     return 0 if is_healthy else 1
+
+
+def _not_named(one: Chosen) -> tuple[str, ...]:
+    """Return a finding about sources that a configuration does not name any more."""
+    if not one.table.sources or one.source is None:
+        return ()
+    return run_sync(not_named(one.source, one.table.sources, one.storage_options))
 
 
 def _freshness(arguments: argparse.Namespace, one: Chosen) -> float | None:
@@ -132,6 +146,9 @@ def _lines(status: Status) -> Iterator[str]:
     else:
         yield f"  source     {status.source or 'unknown'} (version {_or_none(status.source_version)})"
     lag = status.lag
+    if lag is None and status.ingest is None and status.committed is not None:
+        yield f"  watermark  {status.committed}, loaded once"
+        yield f"  good until {status.readable_until or 'unknown'}"
     if lag is not None:
         changes = f"{plural(lag.commits or 0, 'commit')} with changes, {size(lag.size or 0)}, the oldest "
         changes += f"{span(int(lag.seconds * 1000))} old"

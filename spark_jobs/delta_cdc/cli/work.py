@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc.cli.common import bounds, flags, newest_seal, refuse
-from delta_cdc.cli.pipelines import at_its_place, source_of, takes_pipelines
-from delta_cdc.core.arguments import MODES
+from delta_cdc.cli.pipelines import at_its_place, chosen, source_of, takes_pipelines
+from delta_cdc.core.arguments import DRY_RUN, MODES, ONWARDS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import filled, in_group, options_in
 from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions, IngestRunOptions, SourceKind
@@ -52,6 +52,17 @@ def takes_work(parser: argparse.ArgumentParser) -> None:
                        "it, and a plan does not")  # fmt: skip
     first.add_argument("--sequence-by", action="append", metavar="SQL",
                        help="for a change log: the order of its events, repeatable")  # fmt: skip
+
+
+def working(arguments: argparse.Namespace) -> list[Chosen]:
+    """Return the pipelines that a run or a plan is about.
+
+    A pipeline with several sources includes those, except in a mode that computes rows again.
+    """
+    onwards = arguments.mode in (*ONWARDS, DRY_RUN)
+    pipelines = chosen(arguments, with_sources=onwards)
+    others = [one for one in pipelines if onwards or not one.table.collects]
+    return others or pipelines
 
 
 def jobs_of(

@@ -24,12 +24,24 @@ class Table:
         Jinja and ``${ENV}``
     :param own_application: whether it gets its own Spark application
     :param place: its place in the configuration, for people
+    :param sources: the pipelines that collect, or have collected, the changes that it applies
     """
 
     pipeline: str
     arguments: dict[str, Any]
     own_application: bool = False
     place: str = ""
+    sources: tuple[str, ...] = ()
+
+    @property
+    def collects(self) -> bool:
+        """Return whether it appends to a change log, as other pipelines may do."""
+        return bool(self.arguments.get("target_kind") == "change_log")
+
+    @property
+    def once(self) -> bool:
+        """Return whether it loads its source once."""
+        return self.arguments.get("once") is True
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class Group:
 
     :param settings: the given settings of DAG, tasks and application: times as ISO 8601 text, durations in
         seconds, callbacks as lists of dotted names, ``dag_id`` with the group's name filled in
-    :param tables: its tables, sorted by the pipelines' names
+    :param tables: its tables, sorted by the pipelines' names; the sources of a pipeline come before it
     :param place: its place in the configuration, for people
     """
 
@@ -73,24 +85,38 @@ class Configuration:
         return tuple(sorted(tables, key=lambda table: table.pipeline))
 
     def chosen(
-        self, group: str | None = None, pipelines: Sequence[str] | None = None
+        self,
+        group: str | None = None,
+        pipelines: Sequence[str] | None = None,
+        *,
+        with_sources: bool = False,
     ) -> list[tuple[Group, Table]]:
         """Return the selected tables, each with its group.
 
         :param group: select only this group; None selects all
         :param pipelines: select only these pipelines; None selects all
+        :param with_sources: select also the pipelines that collect the changes that a selected one applies
         :raises InvalidConfiguration: a name does not exist
         """
         names = [one.name for one in self.groups]
         _refuse_unknown("group", () if group is None else [group], names)
         tables = [(one, table) for one in self.groups if group in (None, one.name) for table in one.tables]
         _refuse_unknown("pipeline", pipelines or (), [table.pipeline for _, table in tables])
-        return [(one, table) for one, table in tables if pipelines is None or table.pipeline in pipelines]
+        if pipelines is None:
+            return tables
+        logs = {table.arguments.get("source") for _, table in tables if table.pipeline in pipelines}
+        return [
+            (one, table)
+            for one, table in tables
+            if table.pipeline in pipelines
+            or (with_sources and table.collects and table.arguments["target"] in logs)
+        ]
 
     def consumers(self) -> tuple[Consumer, ...]:
         """Return the pipelines of the configuration as consumers of their source tables.
 
-        Files and topics are not tables: for a pipeline that ingests them, the source table is the log.
+        Files and topics are not tables: for a pipeline that ingests them, the source table is the log. A
+        pipeline that loads its source once needs no old versions of it.
         """
         return tuple(
             Consumer(
@@ -99,7 +125,7 @@ class Configuration:
                 target=table.arguments["target"],
             )
             for table in self.tables()
-            if table.arguments.get("target")
+            if table.arguments.get("target") and not table.once
         )
 
 

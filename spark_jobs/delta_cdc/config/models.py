@@ -213,7 +213,18 @@ _KEYS: dict[str, Any] = {
     **_OF_A_TABLE,
     **get_type_hints(DagKeys, include_extras=True),
     "group": Annotated[_Name, Field(description="Name of the group that runs the pipeline.")],
+    "removed": Annotated[
+        _Bool, Field(description="The source is not read any more; its events stay in the change log.")
+    ],
 }
+#: The key whose value has the sources of a pipeline by their names, each a mapping of its own.
+SOURCES = "sources"
+#: The keys of one source of several, in order.
+SOURCE_KEYS = (
+    *("source", "source_kind", "once", "where", "select", "column_list", "except_column_list"),
+    *("apply_as_deletes", "sequence_by", "delete_sequence", "initial_load", "take_over_from", "freshness"),
+    *("policies", "limits", "removed"),
+)
 #: All keys: those allowed in ``defaults``.
 Keys = with_config(_STRICT)(TypedDict("Keys", _KEYS, total=False))  # type: ignore[operator]
 
@@ -272,6 +283,11 @@ def dag_keys() -> tuple[str, ...]:
 def default_keys() -> tuple[str, ...]:
     """Return the names of all keys: those of ``defaults``, and of a pipeline without a group."""
     return (*_written_keys(), *dag_keys(), "group")
+
+
+def pipeline_keys() -> tuple[str, ...]:
+    """Return the names of a pipeline's keys, in order."""
+    return (*default_keys(), SOURCES)
 
 
 def group_keys() -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.config import combine, models, shadows, values
+from delta_cdc.config import combine, models, shadows, sources, values
 from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
@@ -15,7 +15,7 @@ from delta_cdc.core.options import APPLY, INGEST
 from delta_cdc.core.rules import check_pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from delta_cdc.config.findings import Findings
     from delta_cdc.config.tree import Node
@@ -37,6 +37,7 @@ class _Section:
     :param nodes: the trees of the values
     :param wrong: keys with invalid values
     :param unknown: whether it has unknown keys, so that the intended keys may be missing
+    :param sources: the sources of a pipeline that has several
     """
 
     place: Place
@@ -45,6 +46,7 @@ class _Section:
     nodes: dict[str, Node] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
     unknown: bool = False
+    sources: dict[str, _Section] = field(default_factory=dict)
 
     def take(self, name: str, place: Place, value: Node) -> None:
         """Store the value of a key. An empty value counts, too: it overrides less specific settings."""
@@ -128,7 +130,7 @@ class _Resolver:
                 self._findings.add(body.place, message, "write its keys below it, each with a colon.")
                 into[name] = _Section(place, unknown=True)
             else:
-                valid_keys = models.group_keys() if kind == "groups" else models.default_keys()
+                valid_keys = models.group_keys() if kind == "groups" else models.pipeline_keys()
                 into[name] = self._section(body, place, f"the {kind_name} {name}", valid_keys)
                 self._check_name(kind_name, name, place)
 
@@ -160,6 +162,8 @@ class _Resolver:
             if name not in valid_keys:
                 section.unknown = True
                 self._unknown(name, node.keys[name], where, valid_keys)
+            elif name == models.SOURCES:
+                self._take_sources(section, node.keys[name], value, where)
             elif name in models.IN_GROUPS:
                 self._take_group(section, name, value, f"{name} of {where}")
             else:
@@ -168,6 +172,27 @@ class _Resolver:
         for name in section.wrong:
             section.given.pop(name, None)
         return section
+
+    def _take_sources(self, section: _Section, place: Place, node: Node, where: str) -> None:
+        """Read the sources of a pipeline that has several."""
+        section.places[models.SOURCES] = place
+        if not node.is_mapping or not node.value:
+            section.unknown = True
+            self._findings.add(
+                node.place, f"sources of {where} has no source.", "write names, each with a colon."
+            )
+            return
+        for name, body in node.value.items():
+            of_source, at = f"the source {name} of {where}", node.keys[name]
+            if problem := sources.name_problem(name):
+                section.unknown = True
+                self._findings.add(at, f"The name {shown(name)} cannot be used.", problem)
+            elif not body.is_mapping:
+                section.unknown = True
+                message = f"The source {shown(name)} of {where} is no mapping."
+                self._findings.add(body.place, message, "write its keys below it, each with a colon.")
+            else:
+                section.sources[name] = self._section(body, at, of_source, models.SOURCE_KEYS)
 
     def _take_group(self, section: _Section, group: str, node: Node, where: str) -> None:
         """Put the options of a group into a section; an empty group sets all its options to empty values."""
@@ -209,11 +234,13 @@ class _Resolver:
             group = self._nearest("group", section)
             if group is not None:
                 self._check_member(name, group, section)
-                members.setdefault(str(group), []).append(self._table(name, section, self._groups.get(group)))
+                members.setdefault(str(group), []).extend(
+                    self._tables(name, section, self._groups.get(group))
+                )
             else:
-                table = self._table(name, section, None)
+                tables = tuple(self._tables(name, section, None))
                 settings = self._settings(name, section)
-                alone[name] = Group(name, settings, (table,), place=str(section.place))
+                alone[name] = Group(name, settings, tables, place=str(section.place))
         for name in sorted(set(alone) & set(self._groups)):
             message = f"The pipeline {name} is in no group, but a group has the same name."
             remedy = f"add group: {name} to the pipeline, or rename one of them."
@@ -230,7 +257,7 @@ class _Resolver:
         return shadows.linked(groups, self._shadow_is_wrong)
 
     def _shadow_is_wrong(self, pipeline: str, problem: str, remedy: str) -> None:
-        section = self._pipelines[pipeline]
+        section = self._section_of(pipeline)
         place = section.places.get("shadow_of", section.place)
         self._findings.add(place, f"The pipeline {pipeline}: {problem}", remedy)
 
@@ -247,20 +274,28 @@ class _Resolver:
 
     def _check_places(self, groups: tuple[Group, ...]) -> None:
         """Report two pipelines with one table: the second one has no watermark for the rows of the first."""
-        owners: dict[tuple[str, str], str] = {}
+        owners: dict[tuple[str, str], Table] = {}
         for table in (table for group in groups for table in group.tables):
             for key in ("log", "target"):
                 location = table.arguments.get(key)
                 if location is None or combine.is_template(location):
                     continue
-                first = owners.setdefault((key, combine.same_place(location)), table.pipeline)
-                if first != table.pipeline:
-                    section = self._pipelines[table.pipeline]
+                first = owners.setdefault((key, combine.same_place(location)), table)
+                if first != table and not (first.collects and table.collects):
+                    section = self._section_of(table.pipeline)
                     message = (
-                        f"The pipelines {first} and {table.pipeline} have the same {key}, {shown(location)}."
+                        f"The pipelines {first.pipeline} and {table.pipeline} have the same {key}, "
+                        f"{shown(location)}."
                     )
                     place = section.places.get(key, section.place)
                     self._findings.add(place, message, "give each pipeline its own table.")
+
+    def _section_of(self, pipeline: str) -> _Section:
+        """Return the section of a pipeline, or that of the pipeline that has it as one of its sources."""
+        if pipeline in self._pipelines:
+            return self._pipelines[pipeline]
+        owner, _, source = pipeline.rpartition(".")
+        return self._pipelines[owner].sources[source]
 
     def _check_watched(self, groups: tuple[Group, ...]) -> None:
         for group in groups:
@@ -322,27 +357,83 @@ class _Resolver:
                 taken[one] = group.name
 
     # -- tables -----------------------------------------------------------------------------------
-    def _table(self, name: str, section: _Section, group: _Section | None) -> Table:
+    def _tables(self, name: str, section: _Section, group: _Section | None) -> Iterator[Table]:
+        """Yield the pipelines of a section: one, or one per source and the one that applies their changes."""
+        layers = [layer for layer in (self._defaults, group, section) if layer is not None]
         values_by_key: dict[str, Any] = {}
         places: dict[str, Place] = {}
-        layers = [layer for layer in (self._defaults, group, section) if layer is not None]
         for key in models.table_keys():
             for layer in layers:
                 if key in layer.given:
                     values_by_key[key], places[key] = layer.given[key], layer.places[key]
         arguments = {key: value for key, value in values_by_key.items() if value is not None}
+        # Skip errors caused by an earlier error.
+        wrong = section.unknown or any(layer.wrong & set(models.table_keys()) for layer in layers)
+        if models.SOURCES in section.places:
+            yield from self._of_sources(name, section, arguments, places, wrong=wrong)
+            return
         if "log" not in arguments:
             self._refuse_ingest_keys(name, section)
             arguments = {key: value for key, value in arguments.items() if key not in _INGEST_ONLY}
         has_own_application = arguments.pop("own_application", False) is True
+        yield self._checked(
+            Table(
+                pipeline=name,
+                arguments={"pipeline": name, **arguments},
+                own_application=has_own_application,
+                place=str(section.place),
+            ),
+            section,
+            places,
+            wrong=wrong,
+        )
+
+    def _of_sources(
+        self,
+        name: str,
+        section: _Section,
+        arguments: dict[str, Any],
+        places: dict[str, Place],
+        *,
+        wrong: bool,
+    ) -> Iterator[Table]:
+        """Yield the pipelines of a section with several sources."""
+        found = list(sources.problems(arguments, section.given))
+        for argument, problem, remedy in found:
+            place = section.places.get(argument, section.place)
+            self._findings.add(place, f"The pipeline {name} {problem}", remedy)
+        if found or "target" not in arguments:
+            return
+        for source, own in section.sources.items():
+            if own.given.get("removed") is True:
+                continue
+            given = sources.collecting(name, source, arguments, own.given)
+            table = Table(pipeline=given["pipeline"], arguments=given, place=str(own.place))
+            skip = wrong or own.unknown or bool(own.wrong)
+            if table.pipeline in self._pipelines:
+                message = f"The source {source} of {name} is the pipeline {table.pipeline}, which exists."
+                self._findings.add(own.place, message, "give one of them another name.")
+            problem = "" if skip else sources.order_problem(given)
+            if problem:
+                self._findings.add(
+                    own.places.get("sequence_by", places.get("sequence_by", own.place)),
+                    f"The pipeline {table.pipeline} {problem}",
+                    "name a column that orders the changes of all sources, such as the time of the update.",
+                )
+            yield self._checked(table, own, {**places, **own.places}, wrong=skip or bool(problem))
         table = Table(
             pipeline=name,
-            arguments={"pipeline": name, **arguments},
-            own_application=has_own_application,
+            arguments=sources.applying(name, arguments),
             place=str(section.place),
+            sources=tuple(sources.pipeline_of(name, source) for source in section.sources),
         )
-        # Skip errors caused by an earlier error.
-        wrong = section.unknown or any(layer.wrong & set(models.table_keys()) for layer in layers)
+        yield self._checked(table, section, places, wrong=wrong)
+
+    def _checked(self, table: Table, section: _Section, places: dict[str, Place], *, wrong: bool) -> Table:
+        """Return a pipeline, after the engine's own checks of its arguments.
+
+        :param wrong: an earlier error prevents them
+        """
         if wrong:
             self._findings.is_partial = True
         elif self._is_whole(table, section.place):

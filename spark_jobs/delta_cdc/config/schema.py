@@ -23,6 +23,8 @@ def json_schema() -> dict[str, Any]:
     for group, names in models.IN_GROUPS.items():
         keys[group] = _keys(names, keys, f"{GROUPS[group]}.")
     defaults = _keys(models.default_keys(), keys, "Keys of all groups and pipelines.")
+    source = _keys(models.SOURCE_KEYS, keys, "One source of several.")
+    keys[models.SOURCES] = _named("source", "The sources of a pipeline by their names, instead of `source`.")
     return {
         "$schema": _SCHEMA,
         "title": "Pipelines of delta-cdc",
@@ -38,7 +40,8 @@ def json_schema() -> dict[str, Any]:
             **{f"key.{name}": _untitled(key) for name, key in keys.items()},
             "defaults": defaults,
             "group": _keys(models.group_keys(), keys, "Keys of a group, and of its pipelines."),
-            "pipeline": _keys(models.default_keys(), keys, "One pipeline."),
+            "pipeline": _keys(models.pipeline_keys(), keys, "One pipeline."),
+            "source": source,
         },
     }
 

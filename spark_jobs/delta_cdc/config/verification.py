@@ -48,6 +48,7 @@ def request_of(
         source=apply.source,
         options=apply.options,
         takes_drift=apply.on_drift != "fail",
+        once=apply.once,
         **common,
     )
 

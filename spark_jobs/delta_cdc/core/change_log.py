@@ -57,9 +57,19 @@ DESCRIPTION = {
 }
 
 
+#: Those of a log that only tables write: their events carry all columns.
+OF_TABLES = {name: value for name, value in DESCRIPTION.items() if value != COLUMNS}
+
+
 def description(*, insert_only: bool) -> dict[str, str]:
     """Return the properties of a log; rows of an ``insert_only`` ingest have neither key nor order."""
     return dict(list(DESCRIPTION.items())[:1]) if insert_only else DESCRIPTION
+
+
+def events_of_tables(options: ApplyOptions) -> ApplyOptions:
+    """Return the options of an apply that appends to a change log, with the properties of such a log."""
+    properties = {CHANGE_LOG: "true", **OF_TABLES, **options.target_properties}
+    return replace(options, target_properties=properties)
 
 
 def log_properties(options: IngestOptions) -> dict[str, str]:

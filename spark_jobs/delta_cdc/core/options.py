@@ -58,6 +58,8 @@ ReadMethod = Literal["auto", RangeMethod]
 #: The kind of the source: a table with a change feed, an append-only table of events, or periodic full copies
 #: (one per version, or one per value of a column).
 SourceKind = Literal["change_feed", "change_log", "snapshot"]
+#: The kind of the target: a table with rows, or a change log, to which each change is appended as an event.
+TargetKind = Literal["table", "change_log"]
 #: Which changes of the source's columns a target or a change log follows.
 SchemaEvolution = Literal["additive", "none", "widen", "keep_dropped", "mirror"]
 #: Pairs of options that select one set of columns, by its columns or by all others: the columns that a target
@@ -118,24 +120,33 @@ class ApplyOptions(TableOptions):
         omitted=None,
         recorded="fixed",
     )
+    target_kind: TargetKind = option(
+        choice(*get_args(TargetKind)),
+        "``table``: the target gets the rows of the source. ``change_log``: the run appends each change "
+        "of the source to a change log, as an event. Several pipelines may append to one log, and "
+        "another pipeline applies it",
+        default="table",
+        recorded="fixed",
+    )
     stored_as_scd_type: int = option(
         SCD_TYPE, "1 keeps the current rows, 2 keeps every version of each row", default=1, recorded="fixed"
     )
     sequence_by: str | tuple[str, ...] = option(
         SEQUENCE,
         "For a change log: one or more expressions that order the events of a key (the first one "
-        "decides first). Required unless an ingest made the log. For other sources, type 2 only: the "
-        "value for the start and end columns: ``_commit_version`` (default), ``_commit_timestamp``, "
-        "or an expression over the columns",
+        "decides first). Required unless an ingest made the log. For other sources, only with type 2 "
+        "or ``target_kind`` ``change_log``: the value for the start and end columns, or the sequence "
+        "of the events: ``_commit_version`` (default), ``_commit_timestamp``, or an expression over "
+        "the columns",
         default="_commit_version",
         omitted=None,
         recorded="shown",
     )
     delete_sequence: str | None = option(
         SQL,
-        "For a change feed, type 2: the value of the end column of a deleted row. Required if "
-        "``sequence_by`` is an expression over columns, because a deleted row has only its old "
-        "values. Both must have the same type. If ``sequence_by`` is a time, you can use "
+        "For a change feed, with type 2 or ``target_kind`` ``change_log``: the sequence of the delete of "
+        "a row. Required if ``sequence_by`` is an expression over columns, because a deleted row has "
+        "only its old values. Both must have the same type. If ``sequence_by`` is a time, you can use "
         "``_commit_timestamp``",
         recorded="shown",
     )
@@ -276,6 +287,11 @@ class ApplyOptions(TableOptions):
     def last_by(self) -> tuple[str, ...]:
         """Return the columns that decide between conflicting events; empty if ``on_conflict`` is a word."""
         return () if isinstance(self.on_conflict, str) else self.on_conflict
+
+    @property
+    def writes_events(self) -> bool:
+        """Return whether the target is a change log, which gets each change as an event."""
+        return self.target_kind == "change_log"
 
     @property
     def is_partial(self) -> bool:
@@ -492,6 +508,11 @@ class RunOptions(RangeOptions):
         "The pipelines that shadow this one: a mapping from their names to their targets. In a "
         "configuration, ``shadow_of`` sets it",
         default={},
+    )
+    once: bool = option(
+        FLAG,
+        "Load the source once: a run whose pipeline has a watermark reads nothing, and does nothing",
+        default=False,
     )
     dry_run: bool = option(
         FLAG, "Plan, count and show the statements, but write nothing", default=False, of_run=True

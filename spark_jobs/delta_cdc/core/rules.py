@@ -93,7 +93,7 @@ def check_apply(request: ApplyRequest) -> None:
     if request.take_over_from is not None:
         check_pipeline(request.take_over_from, "take_over_from")
     check(_first_runs(request), _shadows(request))
-    check(_modes(request), mode_rules(request), _repaired_keys(request))
+    check(_event_runs(request), _modes(request), mode_rules(request), _repaired_keys(request))
     if request.repair_keys is not None:
         check_key_predicate(request.repair_keys, request.options.keys)
 
@@ -138,8 +138,8 @@ def check_options(options: ApplyOptions) -> None:
 
     :raises InvalidConfiguration: names the arguments
     """
-    every = (_pairs, _keys, _kinds, _sequences, _deletes, _columns, _partial, _values, _history, _layout)
-    check(*(rules(options) for rules in every))
+    every = (_pairs, _events, _keys, _kinds, _sequences, _deletes, _columns, _partial, _values, _history)
+    check(*(rules(options) for rules in (*every, _layout)))
 
 
 def check_order(options: ApplyOptions) -> None:
@@ -349,7 +349,7 @@ def _shadows(r: ApplyRequest) -> Iterator[Rule]:
                 f"give a mapping: {{'{name}': '<its target>'}}.",
             )
             yield Rule(
-                bool(target) and _same_table(target, r.target),
+                bool(target) and same_table(target, r.target),
                 argument,
                 f"{argument} names the target of this pipeline, {r.target}",
                 "give each of the two pipelines its own target.",
@@ -368,7 +368,8 @@ def _shadows(r: ApplyRequest) -> Iterator[Rule]:
     )
 
 
-def _same_table(one: str, other: str) -> bool:
+def same_table(one: str, other: str) -> bool:
+    """Return whether two texts name one table, as far as that is known without a catalog."""
     try:
         return canonical_uri(one) == canonical_uri(other)
     except TableNameUnresolved:
@@ -423,6 +424,115 @@ def _pairs(o: ApplyOptions) -> Iterator[Rule]:
     for first, second in _PAIRS:
         both_given = getattr(o, first) is not None and getattr(o, second) is not None
         yield Rule(both_given, first, f"{first} and {second} are both given", "give one of them.")
+
+
+def _events(o: ApplyOptions) -> Iterator[Rule]:
+    """Yield the rules of a pipeline that appends events to a change log.
+
+    Its log keeps every change of every column. What decides about the rows of a table belongs to the pipeline
+    that applies the log, because only this one sees the events of all sources.
+    """
+    if not o.writes_events:
+        return
+    for is_given, argument, value in (
+        (o.stored_as_scd_type == 2, "stored_as_scd_type", "stored_as_scd_type 2"),
+        (o.delete_mode == "soft", "delete_mode", "delete_mode 'soft'"),
+        (bool(o.rules), "rules", "rules"),
+        (o.publish_changes, "publish_changes", "publish_changes"),
+        (o.is_partial, "ignore_null_updates", "columns_to_update or ignore-null"),
+    ):
+        yield Rule(
+            is_given,
+            argument,
+            f"{value} and target_kind 'change_log' are given",
+            "give it to the pipeline that applies the log.",
+        )
+    yield Rule(
+        o.insert_only,
+        "insert_only",
+        "insert_only and target_kind 'change_log' are given",
+        "give keys and drop insert_only: events have a key.",
+    )
+    yield Rule(
+        o.source_kind == "change_log",
+        "source_kind",
+        "source_kind and target_kind are both 'change_log'",
+        "apply the source directly: it has events already.",
+    )
+    yield Rule(
+        o.snapshot_version_column is not None,
+        "snapshot_version_column",
+        "snapshot_version_column and target_kind 'change_log' are given",
+        "leave it out: each version of the source must be a copy.",
+    )
+    # A log has no repair that would take such rows out of a quarantine.
+    yield Rule(
+        o.on_invalid == "quarantine",
+        "on_invalid",
+        "on_invalid is 'quarantine' with target_kind 'change_log'",
+        "leave rows without key or sequence out with where, or leave on_invalid out.",
+    )
+    yield Rule(
+        o.schema_evolution == "mirror",
+        "schema_evolution",
+        "schema_evolution is 'mirror' with target_kind 'change_log'",
+        "use 'keep_dropped': the events from before the drop, and of other sources, have the column.",
+    )
+    yield Rule(
+        bool(o.partition_by),
+        "partition_by",
+        "partition_by and target_kind 'change_log' are given",
+        "use cluster_by.",
+    )
+
+
+def _event_runs(r: ApplyRequest) -> Iterator[Rule]:
+    """Yield the rules of what a run can do with a change log: append to it."""
+    if r.once:
+        again = [f"mode {r.mode!r}"] if not r.goes_on else []
+        again += ["staging"] if r.staging is not None else []
+        yield Rule(
+            bool(again),
+            "once",
+            f"once and {' and '.join(again)} are given",
+            "leave once out for this run.",
+        )
+    if not r.options.writes_events:
+        return
+    yield Rule(
+        not r.goes_on,
+        "mode",
+        f"mode is {r.mode!r} with target_kind 'change_log'",
+        "leave it out: a log keeps its events. Repair the target of the pipeline that applies the log.",
+    )
+    yield Rule(
+        r.staging is not None,
+        "staging",
+        "staging and target_kind 'change_log' are given",
+        "leave staging out.",
+    )
+    reloads = [f"{name} 'reload'" for name in _RELOADS if getattr(r, name) == "reload"]
+    reloads += ["on_drift 'repair'"] if r.on_drift == "repair" else []
+    yield Rule(
+        bool(reloads),
+        reloads[0].split()[0] if reloads else "",
+        f"{' and '.join(reloads)} and target_kind 'change_log' are given",
+        "leave it out: a reload compares rows, and a log has events. To load all sources again, move the log "
+        "and the target away, and run.",
+    )
+    limits = [name for name in ("max_deleted", "max_changed") if getattr(r, name) is not None]
+    yield Rule(
+        bool(limits),
+        "".join(limits[:1]),
+        f"{' and '.join(limits)} and target_kind 'change_log' are given",
+        "give it to the pipeline that applies the log, which changes rows.",
+    )
+    yield Rule(
+        bool(r.shadow_of or r.shadowed_by),
+        "shadow_of",
+        "shadow_of or shadowed_by and target_kind 'change_log' are given",
+        "leave it out: only targets with rows are compared.",
+    )
 
 
 def _keys(o: ApplyOptions) -> Iterator[Rule]:
@@ -521,7 +631,7 @@ def _sequences(o: ApplyOptions) -> Iterator[Rule]:
             "sequence_by or delete_sequence is given with snapshot_version_column",
             "leave both out: the versions of the snapshots define the order.",
         )
-    elif o.stored_as_scd_type == 1:
+    elif o.stored_as_scd_type == 1 and not o.writes_events:
         yield Rule(
             has_sequence,
             "sequence_by",

@@ -230,7 +230,9 @@ class ApplySpec(SealedSpec):
 
     @property
     def _merges(self) -> list[int]:
-        """Return the version of the target that was planned on, once for each step with rows."""
+        """Return the version of the target that was planned on, once for each step that reads it."""
+        if self.options.writes_events:
+            return []
         steps = [step for step in self.steps if not step.read.is_empty]
         planned_on = next((step.planned_on for step in steps if step.planned_on is not None), None)
         return [] if planned_on is None else [planned_on.version] * len(steps)

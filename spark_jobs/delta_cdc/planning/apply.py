@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,14 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
-from delta_cdc.core.rules import check_apply, check_order
+from delta_cdc.core.rules import check_apply, check_options, check_order
 from delta_cdc.core.steps import Changes, NoRows, Snapshot, Staging, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.value_rules import those_that
 from delta_cdc.core.versions import VersionRange
-from delta_cdc.core.watermark import TableVersion
+from delta_cdc.core.watermark import TableVersion, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
-from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.delta_log.table import DeltaLog, TableState, run_sync
 from delta_cdc.planning import (
     appended_events,
     date_intervals,
@@ -38,7 +39,7 @@ from delta_cdc.planning import (
     ranges,
 )
 from delta_cdc.planning.memory import Memory
-from delta_cdc.planning.observe import look
+from delta_cdc.planning.observe import Observation, look, recorded_in_target
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import renewal_due
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
-    from delta_cdc.delta_log.table import TableState
-    from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.ranges import Nothing
 
 
@@ -69,6 +68,10 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     :raises DeltaCdcError: a named error with its remedy for everything that stops the flow
     """
     check_apply(request)
+    if request.once:
+        done = await _done_once(request, memory or Memory())
+        if done is not None:
+            return done
     observed = await look(request, memory or Memory())
     observed = replace(observed, request=replace(request, options=_completed(request, observed.source)))
     if request.mode == "interval":
@@ -76,6 +79,12 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
         if isinstance(resolved, Plan):
             return resolved
         observed = resolved
+    _refuse_other_table(observed)
+    return await _planned(observed)
+
+
+async def _planned(observed: Observation[ApplyRequest]) -> Plan:
+    """Return the plan of a run whose source and target are known."""
     request = observed.request
     if request.mode == "reset" and observed.recorded is not None:
         return await _reset(observed)
@@ -95,6 +104,61 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
     if request.mode == "reload" or (drifted and request.on_drift == "repair"):
         return await _reload(observed, seal)
     return await _continued(observed, seal)
+
+
+async def _done_once(request: ApplyRequest, memory: Memory) -> Plan | None:
+    """Return the plan of a pipeline that has loaded its source once; None if it has to load it.
+
+    It does not look at the source, which may be gone. What the seal says of the source stands for it.
+    """
+    recorded = await recorded_in_target(request, memory)
+    if recorded is None or recorded.seal is None or recorded.seal.successor is not None:
+        return None
+    seal = recorded.seal
+    source = TableState(
+        uri=canonical_uri(request.source),
+        table_id=seal.watermark.table_id,
+        version=seal.watermark.version,
+        configuration={},
+        schema_columns=(),
+        schema_string="",
+        partition_columns=(),
+        created_time=None,
+        features=(),
+    )
+    options = request.options
+    observed = Observation(
+        request=replace(request, options=change_log.events_of_tables(options))
+        if options.writes_events
+        else request,
+        log=DeltaLog(request.source, request.storage_options),
+        source=source,
+        recorded=recorded,
+        now_ms=time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms,
+        first_number=recorded.next_number,
+        starting=None,
+        ending=None,
+        saved_end=None,
+        found=(f"{source.uri} is loaded once: version {seal.watermark}. Nothing is read from it.",),
+    )
+    return await _seal_alone(observed, seal, ranges.Nothing(seal.watermark, ()))
+
+
+def _refuse_other_table(observed: Observation[ApplyRequest]) -> None:
+    """Refuse to append events to a table that is no change log: they would become rows of it.
+
+    :raises TargetSchemaClash: it lacks the columns of a log
+    """
+    if not observed.request.options.writes_events or observed.recorded is None:
+        return
+    target = observed.recorded.target
+    missing = [name for name in change_log.LOG_COLUMNS if name not in target.schema_columns]
+    if missing:
+        raise TargetSchemaClash(
+            f"The target {target.uri} has no column {', '.join(missing)}, so it is no change log, and "
+            "target_kind is 'change_log'.",
+            remedy="name another table: the run makes a log that does not exist.",
+        )
 
 
 def _drifted(request: ApplyRequest, source: TableState, seal: Seal) -> tuple[str, ...]:
@@ -118,6 +182,10 @@ def _completed(request: ApplyRequest, source: TableState) -> ApplyOptions:
         return change_log.completed(request.options, {})
     options = change_log.completed(request.options, source.configuration)
     check_order(options)
+    if options.writes_events:
+        # The source may describe itself as a change log.
+        check_options(options)
+        return change_log.events_of_tables(options)
     is_log = all(name in source.schema_columns for name in change_log.LOG_COLUMNS)
     if (
         is_log
@@ -142,7 +210,25 @@ async def _first(observed: Observation[ApplyRequest]) -> Plan:
         raise modes.nothing_to_repair(request)
     if request.staging is not None:
         return await _from_staging(observed, request.staging)
+    if request.options.writes_events:
+        observed = replace(observed, found=(*observed.found, *await _other_sources(observed)))
     return await _load(await quarantine.resumed(observed))
+
+
+async def _other_sources(observed: Observation[ApplyRequest]) -> tuple[str, ...]:
+    """Return a note about the other pipelines of a change log, of which one may be this one's old name."""
+    request, prefix = observed.request, app_id("")
+    if observed.recorded is None:
+        return ()
+    apps = await DeltaLog(request.target, request.storage_options).transactions()
+    names = sorted(app.removeprefix(prefix) for app in apps if app.startswith(prefix))
+    if not names:
+        return ()
+    note = (
+        f"{request.pipeline} is new in {observed.recorded.target.uri}, which has events of "
+        f"{', '.join(names)}. If it had another name before, set take_over_from to that name."
+    )
+    return (note,)
 
 
 async def _continued(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
@@ -329,7 +415,12 @@ def _needs_every(options: ApplyOptions) -> bool:
 
     A soft delete needs them because it keeps the row's last values.
     """
-    return options.stored_as_scd_type == 2 or options.is_partial or options.delete_mode == "soft"
+    return (
+        options.stored_as_scd_type == 2
+        or options.writes_events
+        or options.is_partial
+        or options.delete_mode == "soft"
+    )
 
 
 # -- nothing to apply ---------------------------------------------------------------------------
@@ -343,6 +434,8 @@ async def _seal_alone(observed: Observation[ApplyRequest], seal: Seal, found: No
         return await modes.planned(observed, (), None, *found.notes)
     assert observed.recorded is not None
     due = renewal_due(observed.source, observed.recorded, observed.now_ms)
+    if due is None and _lacks_description(observed):
+        due = f"{observed.recorded.target.uri} lacks properties of a change log. The run sets them."
     if due is None:
         return Plan.nothing(observed, found.ended.version, *found.notes)
     preconditions.refuse_unproven(found.identity, observed.source, seal)
@@ -357,6 +450,14 @@ async def _seal_alone(observed: Observation[ApplyRequest], seal: Seal, found: No
         before=replace(seal.state, horizons=appended_events.since(seal.state.horizons, found.tracked_from)),
     )
     return await modes.planned(observed, (step,), None, *found.notes, *followed.notes, due)
+
+
+def _lacks_description(observed: Observation[ApplyRequest]) -> bool:
+    """Return whether a crash after the first commit of a change log left it without its description."""
+    options, recorded = observed.request.options, observed.recorded
+    if not options.writes_events or recorded is None:
+        return False
+    return any(name not in recorded.target.configuration for name in change_log.OF_TABLES)
 
 
 # -- initial load -------------------------------------------------------------------------------
@@ -393,8 +494,10 @@ async def _load_alone(observed: Observation[ApplyRequest], load: Step, at: Table
     version = load.ending_version
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, version)
     versions = None if load.read.is_empty else VersionRange(version, version)
-    needs_feed = request.options.source_kind == "change_feed" and not request.options.insert_only
-    warnings = feed_warning(at, has_history=request.options.stored_as_scd_type == 2) if needs_feed else ()
+    needs_feed = (
+        request.options.source_kind == "change_feed" and not request.options.insert_only and not request.once
+    )
+    warnings = feed_warning(at, needs_every=_needs_every(request.options)) if needs_feed else ()
     return await modes.planned(observed, (load,), versions, *warnings)
 
 
@@ -456,16 +559,16 @@ async def _load_before(observed: Observation[Any], first: int, *, declared: bool
     return step, at
 
 
-def feed_warning(state: TableState, *, has_history: bool = False) -> tuple[str, ...]:
+def feed_warning(state: TableState, *, needs_every: bool = False) -> tuple[str, ...]:
     """Return a warning about the next run if the source has no change feed.
 
-    :param has_history: the target is of type 2, which needs each change, not only the net effect
+    :param needs_every: the target needs each change, not only the net effect
     """
     if feed_on(state.configuration):
         return ()
     next_run = (
         "the next run fails after an UPDATE or DELETE"
-        if has_history and not tracks_rows(state.configuration)
+        if needs_every and not tracks_rows(state.configuration)
         else "the next run reads changes at greater cost (row ids, or both ends compared by key)"
     )
     warning = (

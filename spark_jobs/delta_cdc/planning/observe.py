@@ -96,7 +96,7 @@ async def look(
     """
     log = DeltaLog(request.source, request.storage_options)
     source, recorded = await both(
-        log.snapshot(), _recorded_in_target(request, memory) if prove is None else prove()
+        log.snapshot(), recorded_in_target(request, memory) if prove is None else prove()
     )
     _refuse_declared_again(request, recorded)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
@@ -119,11 +119,17 @@ async def look(
     return observed
 
 
-async def _recorded_in_target(request: Request, memory: Memory) -> RecordedWatermark | None:
+async def recorded_in_target(request: Request, memory: Memory) -> RecordedWatermark | None:
+    """Return the recorded watermark; None without a target.
+
+    :raises DeltaCdcError: see :func:`delta_cdc.planning.reconcile.reconcile_async`
+    """
     assert request.target is not None
     target = DeltaLog(request.target, request.storage_options)
     takes_over = request.predecessor is not None
-    declared = takes_over or request.sets_baseline
+    # The rows of a change log may be events of other pipelines.
+    appends = request.applied is not None and request.applied.writes_events
+    declared = takes_over or request.sets_baseline or appends
     return await reconcile_async(
         target,
         request.pipeline,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
 from delta_cdc.core.concurrency import settled
-from delta_cdc.core.errors import VersionsExpired
+from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound, VersionsExpired
 from delta_cdc.core.metrics import METRICS, Sample, commit_samples, is_late, lag_samples, shadow_samples
 from delta_cdc.core.retention import (
     FILE_RETENTION,
@@ -20,6 +20,7 @@ from delta_cdc.core.retention import (
     text_of,
 )
 from delta_cdc.core.shadow import Agreement
+from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import preconditions
 from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ingested
@@ -28,7 +29,7 @@ from delta_cdc.planning.shadow import comparisons
 from delta_cdc.planning.written import bytes_of, sealed_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
@@ -163,25 +164,35 @@ async def status_async(
     source: str | None = None,
     storage_options: dict[str, str] | None = None,
     now_ms: int | None = None,
+    collects: bool = False,
+    once: bool = False,
 ) -> Status:
     """Compare a pipeline's watermark with its source, without starting a process or writing anything.
 
     :param target: path or URI
     :param source: path or URI; None: the source that the seal names
     :param now_ms: the time in epoch milliseconds; None: now
+    :param collects: the target is a change log, which may have events of other pipelines
+    :param once: the source is loaded once: after that, its versions do not count, and it may be gone
     :raises DeltaCdcError: the target's log has no usable recorded watermark, or the source is another table
     """
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     log = DeltaLog(target, storage_options)
-    recorded = await reconcile_async(log, pipeline)
+    recorded = await reconcile_async(log, pipeline, declared=collects)
     if recorded is not None and is_ingested(recorded):
         return await _ingested(log.uri, pipeline, recorded, storage_options, now)
     seal = recorded.seal if recorded is not None else None
+    if once and recorded is not None and seal is not None:
+        return _loaded_once(pipeline, recorded, seal, now)
     source_location = source or (seal.source_uri if seal is not None else None)
     source_log = DeltaLog(source_location, storage_options) if source_location is not None else None
     state = await source_log.snapshot() if source_log is not None else None
     if recorded is None or seal is None or source_log is None or state is None:
-        state_text = "there is no table yet" if recorded is None else "the table is empty and has no seal"
+        state_text = "the table is empty and has no seal"
+        if recorded is None:
+            state_text = "there is no table yet"
+        elif collects and not recorded.empty:
+            state_text = f"the change log has no events of {pipeline} yet"
         return Status(
             pipeline=pipeline,
             target=log.uri,
@@ -193,6 +204,22 @@ async def status_async(
     status = await _compared(source_log, state, recorded, seal, now)
     found = await comparisons(log, None, pipeline)
     return replace(status, shadow=Agreement.of(found)) if found else status
+
+
+def _loaded_once(pipeline: str, recorded: RecordedWatermark, seal: Seal, now: int) -> Status:
+    until, warnings = _terms(recorded.target, recorded, (), now)
+    return Status(
+        pipeline=pipeline,
+        target=recorded.target.uri,
+        target_version=recorded.target.version,
+        source=seal.source_uri,
+        source_version=seal.watermark.version,
+        committed=seal.watermark.version,
+        readable_until=until,
+        findings=(*recorded.notes, *warnings),
+        seal=codec.encoded(seal),
+        **_written(recorded),
+    )
 
 
 async def _ingested(
@@ -341,21 +368,56 @@ def _iso(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).isoformat(timespec="seconds")
 
 
+async def not_named(
+    log: str, named: Sequence[str], storage_options: dict[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return a finding about pipelines that collected changes in a log, and that its configuration lacks.
+
+    :param log: location of the change log
+    :param named: the pipelines that the configuration names
+    """
+    table, prefix = DeltaLog(log, storage_options), app_id("")
+    try:
+        apps = await table.transactions()
+    except (TableNotFound, NotADeltaTable):
+        return ()
+    names = {app.removeprefix(prefix) for app in apps if app.startswith(prefix)} - set(named)
+    left = []
+    for name in sorted(names):
+        try:
+            recorded = await reconcile_async(table, name, declared=True, closed=True)
+        except DeltaCdcError:
+            # Its seal was cleaned from the log, for instance.
+            recorded = None
+        if recorded is None or recorded.seal is None or recorded.seal.successor is None:
+            left.append(name)
+    if not left:
+        return ()
+    finding = (
+        f"{table.uri} has events of {', '.join(left)}, which the configuration does not name among the "
+        "sources. They stay. If a source is not needed any more, write removed: true for it; if it has a new "
+        "name, write take_over_from with the old one."
+    )
+    return (finding,)
+
+
 async def status_of_all(
     pairs: list[tuple[str, str]],
     storage_options: Sequence[dict[str, str] | None] = (),
     sources: Sequence[str | None] = (),
+    kinds: Sequence[Mapping[str, bool]] = (),
 ) -> list[Status | Exception]:
     """Return the status, or the error, of several (pipeline, target) pairs, in their order.
 
     :param storage_options: options of each pair; empty: no options
     :param sources: source of each pair, if known; None: the source that the seal names
+    :param kinds: ``collects`` and ``once`` of each pair (:func:`status_async`); empty: neither
     """
     nothing = [None] * len(pairs)
     looks = (
-        status_async(pipeline, target, source=source, storage_options=options)
-        for (pipeline, target), options, source in zip(
-            pairs, storage_options or nothing, sources or nothing, strict=True
+        status_async(pipeline, target, source=source, storage_options=options, **kind)
+        for (pipeline, target), options, source, kind in zip(
+            pairs, storage_options or nothing, sources or nothing, kinds or [{}] * len(pairs), strict=True
         )
     )
     return await settled(looks)

@@ -19,6 +19,7 @@ from delta_cdc.core.checks import (
     CURRENT_EQUALS_HISTORY,
     EQUALS_SOURCE,
     NULL_KEYS,
+    OF_LOGS,
     OF_ROWS,
     SEAL,
     UNIQUE_KEYS,
@@ -98,6 +99,7 @@ class VerifyRequest:
     :param on_conflict: without ``options``: what the seal of a change log's target does not record
     :param current: path or URI of the target of the other SCD type with the same keys
     :param current_pipeline: the pipeline that fills it; None uses the only one that its log names
+    :param once: the source is loaded once, and may be gone after that
     :param wanted: the checks to make
     :param backup: returns the watermark backup
         (:meth:`delta_cdc.planning.reconcile.WatermarkBackup.to_dict`), or
@@ -113,6 +115,7 @@ class VerifyRequest:
     on_conflict: str | tuple[str, ...] = "fail"
     current: str | None = None
     current_pipeline: str | None = None
+    once: bool = False
     wanted: tuple[str, ...] = CHECKS
     run_id: str = ""
     backup: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
@@ -208,7 +211,11 @@ async def _sealed(
         return [*checks, *_skipped(reason_text, but=(SEAL, BACKUP))], None
     watermark, source = await _source(request, seal)
     configuration, options = _options(request, recorded, seal, source)
-    checks += [watermark, configuration, *_not_applicable(options)]
+    checks += [watermark, configuration]
+    if options.writes_events:
+        reason_text = "the target is a change log, which has the events of its sources"
+        return [*checks, *_skipped(reason_text, but=OF_LOGS)], None
+    checks += _not_applicable(options)
     compared = await _comparison(request, recorded, seal, options, source, watermark.detail, now_ms)
     current = await _current(request, recorded, seal, options, source)
     checks += [check for check in (compared, current) if isinstance(check, Check)]
@@ -292,8 +299,10 @@ async def _source(request: VerifyRequest, seal: Seal) -> tuple[Check, TableState
         state = await log.snapshot()
         identity = await preconditions.check_identity(log, state, seal)
     except (SourceHistoryChanged, SourceTableReplaced, TableNotFound, NotADeltaTable) as error:
+        if request.once:
+            return skipped(WATERMARK, f"the source is loaded once, so it may be gone. {error.message}"), None
         return finding(WATERMARK, error.message, error.remedy), None
-    if version < state.version and not await log.has_commit(version + 1):
+    if not request.once and version < state.version and not await log.has_commit(version + 1):
         # The next run cannot continue from the watermark.
         lost = await log.missing(version + 1)
         return finding(WATERMARK, lost.message, lost.remedy), state

@@ -224,6 +224,12 @@ def _key(request: WhyRequest, options: ApplyOptions, uri: str) -> dict[str, str]
             remedy="name a target with keys.",
             argument="key",
         )
+    if options.writes_events:
+        raise InvalidConfiguration(
+            f"{uri} is a change log, which has events and not the row of a key.",
+            remedy="name the pipeline that applies it.",
+            argument="pipeline",
+        )
     given = {name.lower(): value for name, value in request.key.items()}
     wanted = {name.lower(): name for name in options.keys}
     if set(given) != set(wanted):
@@ -460,7 +466,13 @@ class Question:
         if not seals:
             return None
         (seal,) = seals.values()
-        keys = options_of(seal).keys
+        options = options_of(seal)
+        if options.writes_events:
+            return (
+                f"{self.source.uri} collects the changes of several sources: the file of an event is the "
+                "pipeline of its source, and the offset is the source's version."
+            )
+        keys = options.keys
         mine = {name.lower(): value for name, value in self.key.items()}
         if self.options.select or not keys or any(name.lower() not in mine for name in keys):
             return (

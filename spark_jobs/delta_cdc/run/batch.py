@@ -19,6 +19,7 @@ from delta_cdc.core.errors import (
     TableNotFound,
 )
 from delta_cdc.core.reasons import unnamed
+from delta_cdc.core.rules import same_table
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.topics import Looks
@@ -109,7 +110,8 @@ def run_batch(
 ) -> list[PipelineResult]:
     """Run many jobs; those that have work run in one application.
 
-    A failed job does not stop the others. If no job has work, ``execute`` is not called. It is called again
+    A failed job does not stop the others. A job that applies a change log begins when those that append to
+    it have ended (:func:`before`). If no job has work, ``execute`` is not called. It is called again
     only for jobs that lost a race, or whose plan became out of date.
 
     :param services: for all jobs; ``execute`` runs a batch
@@ -118,6 +120,9 @@ def run_batch(
     :return: one result per job, in order
     """
     looks = Looks()
+    failed: set[int] = set()
+    positions = {id(one): position for position, one in enumerate(pipeline_jobs)}
+    earlier = before(pipeline_jobs)
 
     async def run(pipeline_job: PipelineJob, application: Application) -> PipelineResult:
         of_job = replace(
@@ -131,9 +136,34 @@ def run_batch(
             looks=looks,
         )
         result = await _PipelineRun(_identified(pipeline_job), of_job, application).run()
+        position = positions[id(pipeline_job)]
+        if isinstance(result.error, TableNotFound) and failed & earlier[position]:
+            # No source could be collected yet, for reasons that the sources' own results name.
+            result = replace(result, error=None)
+        if result.error is not None:
+            failed.add(position)
         return replace(result, unanswered=result.error is not None and application.unanswered)
 
-    return in_rounds(run, pipeline_jobs, services.execute, run_id=run_id, parallel=parallel)
+    return in_rounds(run, pipeline_jobs, services.execute, run_id=run_id, parallel=parallel, before=earlier)
+
+
+def before(pipeline_jobs: Sequence[PipelineJob]) -> list[set[int]]:
+    """Return, for each job, the positions of the jobs that append to the change log that it applies."""
+    collecting = [
+        (position, one.apply)
+        for position, one in enumerate(pipeline_jobs)
+        if one.error is None and one.apply is not None and one.apply.options.writes_events
+    ]
+    return [
+        {
+            position
+            for position, collects in collecting
+            if one.apply is not None
+            and not one.apply.options.writes_events
+            and same_table(collects.target, one.apply.source)
+        }
+        for one in pipeline_jobs
+    ]
 
 
 def since_key(request: ApplyRequest) -> str:

@@ -19,6 +19,7 @@ from delta_cdc.planning.plan import readable
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import extra_work_of
+from delta_cdc.run.batch import before
 from delta_cdc.run.outbox import unannounced
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def detect_changes(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges
     """Plan many jobs; a job that cannot be planned does not stop the others.
 
     The rows of an ingest are unknown until the ingest has run. So if an ingest has work, its apply is not
-    planned.
+    planned. The same holds for the apply of a change log to which other jobs append.
 
     :return: one result per job, in order
     """
@@ -83,12 +84,62 @@ def detect_changes(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges
 
 async def _detect_all(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges]:
     looks = Looks()
-    return await gathered(_detect(pipeline_job, looks) for pipeline_job in pipeline_jobs)
+    earlier = before(pipeline_jobs)
+    detected = await gathered(
+        _detect(pipeline_job, looks) if not ends else _nothing_yet(pipeline_job)
+        for pipeline_job, ends in zip(pipeline_jobs, earlier, strict=True)
+    )
+    # Those whose source other jobs write: their rows are unknown until these have run.
+    found = await gathered(
+        _detect(pipeline_job, looks, [detected[position] for position in sorted(ends)])
+        for pipeline_job, ends in zip(pipeline_jobs, earlier, strict=True)
+        if ends
+    )
+    later = iter(found)
+    return [next(later) if ends else one for one, ends in zip(detected, earlier, strict=True)]
 
 
-async def _detect(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
+async def _nothing_yet(pipeline_job: PipelineJob) -> DetectedChanges:
+    return DetectedChanges(pipeline=pipeline_job.pipeline)
+
+
+async def _after(
+    pipeline_job: PipelineJob, looks: Looks, collected: Sequence[DetectedChanges]
+) -> DetectedChanges:
+    """Return the work of a job that applies the change log to which other jobs append.
+
+    :param collected: the work of these jobs
+    """
+    apply = pipeline_job.apply
+    busy = [one.pipeline for one in collected if one.has_work]
+    if apply is not None and busy and not apply.dry_run:
+        version = await _newest(apply)
+        return DetectedChanges(
+            pipeline=pipeline_job.pipeline,
+            has_work=True,
+            found=f"the events of {', '.join(busy)}",
+            since=version,
+            target_version=version if version >= 0 else None,
+            target=apply.target,
+            plan=f"to do      apply what {', '.join(busy)} append to {apply.source}",
+        )
+    try:
+        return await _planned(pipeline_job, looks)
+    except TableNotFound:
+        if not busy and all(one.error is None for one in collected):
+            raise
+        # The sources' own results say why there is no log yet.
+        found = "nothing: there is no change log yet"
+        return DetectedChanges(pipeline=pipeline_job.pipeline, found=found)
+
+
+async def _detect(
+    pipeline_job: PipelineJob, looks: Looks, collected: Sequence[DetectedChanges] = ()
+) -> DetectedChanges:
     pipeline = pipeline_job.pipeline
     try:
+        if collected and pipeline_job.error is None:
+            return await _after(pipeline_job, looks, collected)
         return await _planned(pipeline_job, looks)
     except DeltaCdcError as error:
         return DetectedChanges(pipeline=pipeline, found=f"{type(error).__name__}: {error}", error=error)

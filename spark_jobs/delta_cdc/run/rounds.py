@@ -17,7 +17,7 @@ from delta_cdc.run.caller import CallerThread, run_beside
 from delta_cdc.run.loop import timed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
     from typing import Any
 
     from delta_cdc.core.spec import Part
@@ -33,6 +33,7 @@ def in_rounds(
     *,
     run_id: str = "",
     parallel: int = 1,
+    before: Sequence[Collection[int]] = (),
 ) -> list[T]:
     """Run a coroutine for each work; those that need a job share an application.
 
@@ -40,15 +41,27 @@ def in_rounds(
     :param execute: runs a batch in Spark; called in the caller's own thread
     :param run_id: identifies the applications
     :param parallel: how many jobs of an application run at the same time
+    :param before: for each work, the positions of those that must have ended before it begins, which wait for
+        none themselves; (): no work waits
     :return: the results, in the order of the works
     """
+    waits = {position: set(ends) for position, ends in enumerate(before) if ends}
 
     async def main(caller: CallerThread) -> list[T]:
-        rounds = _Rounds(caller, execute, run_id, parallel, active=len(works))
+        rounds = _Rounds(caller, execute, run_id, parallel, active=len(works) - len(waits))
+        begins = {position: asyncio.Event() for position in waits}
 
         async def one(position: int, work: W) -> T:
+            if position in begins:
+                await begins[position].wait()
             async with rounds.planning:
                 result = await run(work, Application(rounds, position))
+            for other, ends in waits.items():
+                if position in ends:
+                    ends.discard(position)
+                    if not ends:
+                        rounds.join()
+                        begins[other].set()
             # Not after an error, which ends the others, too: their jobs must not start.
             rounds.leave()
             return result
@@ -157,6 +170,10 @@ class _Rounds:
         self._jobs[at] = spec, future
         self._start()
         return await future
+
+    def join(self) -> None:
+        """Record that one more flow is to begin."""
+        self._active += 1
 
     def leave(self) -> None:
         """Record that one flow has ended."""

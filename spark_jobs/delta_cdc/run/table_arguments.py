@@ -67,6 +67,12 @@ def requests(
     }
     if not is_ingested(given):
         return None, apply_request(given, scratch=scratch, **common)
+    if read.flag("once", given.get("once")):
+        raise InvalidConfiguration(
+            "once and log are both given.",
+            remedy="leave once out: an ingest takes each file and each record once.",
+            argument="once",
+        )
     batch = None
     if ingest:
         # One call may read many tables, and only some of them come from topics.

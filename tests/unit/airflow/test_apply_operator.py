@@ -141,6 +141,8 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "on_late": ("discard", "discard"),
     "delete_mode": ("soft", "soft"),
     "snapshot_version_column": ("taken", "taken"),
+    "target_kind": ("change_log", "change_log"),
+    "once": ("true", True),
     "schema_evolution": ("none", "none"),
     "mode": ("repair", "repair"),
     "discard_history": ("true", True),

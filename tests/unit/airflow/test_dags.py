@@ -55,6 +55,23 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
     return {(task.task_id, after) for task in dag.tasks for after in task.downstream_task_ids}
 
 
+def test_several_sources_are_tables_of_one_dag() -> None:
+    """The log is written by the DAG itself, so it is not what the DAG waits for."""
+    several = {
+        "target": "/lake/customers",
+        "keys": ["id"],
+        "sequence_by": "at",
+        "delete_sequence": "at",
+        "sources": {"eu": {"source": "/lake/eu"}, "us": {"source": "/lake/us"}},
+    }
+    dags = build_dags({"pipelines": {"customers": {**several, "schedule": "on_change"}}})
+    assert list(dags) == ["customers", "customers__backfill"]
+    dag = dags["customers"]
+    names = [table["pipeline"] for table in dag.task_dict["detect_changes"].tables]
+    assert names == ["customers.eu", "customers.us", "customers"]
+    assert dag.timetable.asset_condition == AssetAny(watched_asset("/lake/eu"), watched_asset("/lake/us"))
+
+
 def test_the_tasks_of_a_group() -> None:
     dags = build_dags(sales())
     assert list(dags) == ["sales", "sales__backfill"]

@@ -38,6 +38,12 @@ BASES: dict[str, dict[str, Any]] = {
     "change log": {**KEYED, **LOG},
     "history of a change log": {**KEYED, **LOG, "stored_as_scd_type": 2},
     "copies": {**KEYED, "source_kind": "snapshot"},
+    "collected": {
+        **KEYED,
+        "target_kind": "change_log",
+        "sequence_by": "at",
+        "delete_sequence": "_commit_timestamp",
+    },
     "inserts": {"source": "/lake/source", "target": "/lake/target", "insert_only": True},
     "staged": {**KEYED, "staging": "/lake/staging"},
     "repair": {**KEYED, "mode": "repair", "repair_keys": "id = 1"},
@@ -46,6 +52,7 @@ BASES: dict[str, dict[str, Any]] = {
 }
 VALUES: tuple[tuple[str, Any], ...] = (
     *(("pipeline", "a b"), ("target", "/lake/source"), ("source_kind", "change_log")),
+    *(("target_kind", "change_log"), ("once", True)),
     *(("source_kind", "snapshot"), ("keys", ["id", "b"]), ("insert_only", True)),
     *(("stored_as_scd_type", 2), ("sequence_by", "_commit_timestamp"), ("sequence_by", ["at", "n"])),
     *(("delete_sequence", "_commit_timestamp"), ("starting_version", 3), ("ending_version", 2)),

@@ -210,13 +210,20 @@ def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]
         "logged", str(tmp_path / "landing"), str(tmp_path / "log"), target=str(tmp_path / "logged")
     )
     both = {**logged, "pipeline": "both", **inserts}
-    work, summary = detect(*lake, appended, logged, both, mode="reload")
+    collected = {**lake[0], "pipeline": "collected", "target": str(tmp_path / "events")}
+    collected |= {"target_kind": "change_log", "sequence_by": "id", "delete_sequence": "id"}
+    work, summary = detect(*lake, appended, logged, both, collected, mode="reload")
     assert [item["pipeline"] for item in work] == ["quiet", "busy"]
-    told = [summary[name]["status"] for name in ("appended", "logged", "both")]
-    assert told == ["left out", "nothing", "left out"]
-    for name, error in (("appended", InvalidConfiguration), ("logged", TableNotFound)):
+    told = [summary[name]["status"] for name in ("appended", "logged", "both", "collected")]
+    assert told == ["left out", "nothing", "left out", "left out"]
+    named = (
+        ("appended", InvalidConfiguration),
+        ("logged", TableNotFound),
+        ("collected", InvalidConfiguration),
+    )
+    for name, error in named:
         with pytest.raises(error):
-            detect(*lake, appended, logged, mode="reload", tables=[name])
+            detect(*lake, appended, logged, collected, mode="reload", tables=[name])
 
 
 def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]]) -> None:

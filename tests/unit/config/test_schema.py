@@ -30,7 +30,8 @@ def test_the_published_file_is_made_from_the_models() -> None:
 
 def test_every_key_is_explained_and_completed() -> None:
     made = json_schema()["$defs"]
-    assert list(made["pipeline"]["properties"]) == list(models.default_keys())
+    assert list(made["pipeline"]["properties"]) == list(models.pipeline_keys())
+    assert list(made["source"]["properties"]) == list(models.SOURCE_KEYS)
     assert set(made["group"]["properties"]) == set(models.default_keys()) - {"group"}
     for name in models.default_keys():
         key = made[f"key.{name}"]

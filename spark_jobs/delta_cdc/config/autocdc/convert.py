@@ -205,7 +205,8 @@ def configuration(program: Program, code: Code, name: str) -> tuple[Node, list[R
                 raise Refused(
                     flow.place,
                     f"A second flow writes {flow.target.value}; the first one is in line {first.place.line}.",
-                    "let all sources append to one Delta table of events, and read this table in one flow.",
+                    "let all sources append to one Delta table of events, and read this table in one flow; "
+                    "for tables whose rows change, write sources (docs/howto/several-sources.md).",
                 )
             pipeline, tree = converter.pipeline(flow)
             if pipeline.value in pipelines.value:

@@ -11,7 +11,7 @@ from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal
 from delta_cdc.spark import catalog, erased_keys, quarantine
-from delta_cdc.spark.apply import from_events, from_feed, guarded, layout, load, refusals, repair
+from delta_cdc.spark.apply import from_events, from_feed, guarded, layout, load, refusals, repair, to_log
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.value_rules import RowsBreakRules
 from delta_cdc.spark.changes import feed
@@ -129,6 +129,10 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         erased_keys.delete_again(session, spec.erased, spec.target_uri, step.planned_on, version)
         if prepared.shape is not None and (is_new or spec.may_lack_layout):
             layout.complete(session, spec.target_uri, prepared.shape, spec.options, is_new=is_new)
+        elif spec.options.writes_events and spec.may_lack_layout:
+            # A source that is loaded once writes no further rows.
+            existing = look(session, spec.target_uri).properties
+            layout.set_missing(session, spec.target_uri, spec.options, existing)
         erased_keys.mark(session, spec.erased, spec.target_uri)
         if is_new and spec.target_name:
             catalog.registered(session, spec.target_name, spec.target_uri, spec.target_comment)
@@ -168,6 +172,8 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
 
 # -- the rows of a step, by its kind ----------------------------------------------------------------
 def _load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
+    if spec.options.writes_events:
+        return to_log.first(session, spec, step)
     takes_events = spec.options.takes_events and not spec.options.insert_only
     return from_events.first(session, spec, step) if takes_events else load.load(session, spec, step)
 
@@ -175,6 +181,8 @@ def _load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
 def _apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     if spec.options.insert_only:
         return from_feed.append(session, spec, step)
+    if spec.options.writes_events:
+        return to_log.apply(session, spec, step)
     if spec.options.takes_events:
         return from_events.apply(session, spec, step)
     options = spec.options

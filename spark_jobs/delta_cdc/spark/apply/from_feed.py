@@ -173,7 +173,7 @@ def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> batch
     assert shape.sequence_type is not None
     of_rules = _columns_of_rules(context)
     entries = timeline.of_states(by_version, shape, of_rules)
-    entries = entries.where(_is_change(BASE, shape) | F.col(states.DUPLICATE) | F.col(states.UNKNOWN))
+    entries = entries.where(is_change(BASE, shape) | F.col(states.DUPLICATE) | F.col(states.UNKNOWN))
     totals = {
         states.DUPLICATE: F.max(states.DUPLICATE),
         _NULL_SEQUENCE: F.max(F.col(states.SEQUENCE).isNull()),
@@ -208,8 +208,11 @@ def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> batch
     return batch
 
 
-def _is_change(before: str, shape: Shape) -> Column:
-    """Return whether the states before and after an event differ."""
+def is_change(before: str, shape: Shape) -> Column:
+    """Return whether the states before and after an event differ.
+
+    :param before: the column with the state before
+    """
     has_before, has_after = F.col(before).isNotNull(), F.col(states.AFTER).isNotNull()
     unchanged = has_before & has_after & same(before, states.AFTER, shape.schema, shape.values)
     return (has_before | has_after) & ~unchanged
@@ -227,7 +230,7 @@ def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, again
     raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
     # A duplicate is refused, whatever its sequence is.
     is_duplicate = F.col(states.DUPLICATE)
-    invalid = F.col(states.SEQUENCE).isNull() & _is_change(states.BEFORE, shape) & ~is_duplicate
+    invalid = F.col(states.SEQUENCE).isNull() & is_change(states.BEFORE, shape) & ~is_duplicate
     columns = {rows.RAW: raw, reserved_columns.COMMIT_VERSION: F.col(reserved_columns.ORDER)}
     without_sequence = by_version.where(invalid).withColumns(columns)
     quarantine.set_aside(context, without_sequence, shape, F.lit(refusals.NULL_SEQUENCE))

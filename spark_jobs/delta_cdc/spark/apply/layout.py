@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from delta_cdc.core.change_log import SEQUENCE
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS
 from delta_cdc.core.sql import quote, set_properties, string, table
@@ -18,7 +19,7 @@ from delta_cdc.spark.sealed.commit import look
 from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import ApplySpec
@@ -200,6 +201,8 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     columns = dict.fromkeys((*shape.keys, *_partition_inputs(shape, options)))
     statistics = [name for name in columns if has_statistics(shape, name) and name not in shape.partitions]
     statistics += [c for c in clustering_columns(shape, options) if c not in statistics]
+    if options.writes_events and has_statistics(shape, SEQUENCE):
+        statistics.append(SEQUENCE)
     if shape.sequence_type is not None:
         statistics += [options.start_column, options.end_column]
     table_properties = {
@@ -271,7 +274,14 @@ def complete(
     seen = None if is_new else look(session, target)
     if cluster_columns and (seen is None or seen.lacks_clustering(properties(shape, options))):
         session.sql(f"ALTER TABLE {table(target)} CLUSTER BY ({', '.join(map(quote, cluster_columns))})")
+    set_missing(session, target, options, {} if seen is None else seen.properties)
+
+
+def set_missing(
+    session: SparkSession, target: str, options: ApplyOptions, existing: Mapping[str, str]
+) -> None:
+    """Set the user's properties that do not begin with ``delta.`` and that the table lacks."""
     user_properties = {k: v for k, v in options.target_properties.items() if not k.startswith("delta.")}
-    missing = {k: v for k, v in user_properties.items() if seen is None or k not in seen.properties}
+    missing = {k: v for k, v in user_properties.items() if k not in existing}
     if missing:
         session.sql(set_properties(target, missing))

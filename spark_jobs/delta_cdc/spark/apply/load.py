@@ -125,7 +125,7 @@ def stamped(context: StepContext, snapshot: DataFrame) -> DataFrame:
     options, version = context.options, max(context.step.at, 0)
     expressions = " ".join([*options.sequences, options.delete_sequence or ""]).lower()
     commit_time = F.lit(None).cast("timestamp")
-    if context.has_history and reserved_columns.COMMIT_TIMESTAMP in expressions:
+    if options.writes_events or (context.has_history and reserved_columns.COMMIT_TIMESTAMP in expressions):
         commit_time = feed.commit_timestamp(context.session, context.source, version)
     return snapshot.withColumns(
         {

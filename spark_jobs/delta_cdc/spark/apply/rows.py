@@ -317,7 +317,7 @@ def shape_of(
 
 def _has_order(options: ApplyOptions) -> bool:
     """Return whether a sequence orders the rows. Commits order the states of type 1, so these need none."""
-    return options.stored_as_scd_type == 2 or options.takes_events
+    return options.stored_as_scd_type == 2 or options.takes_events or options.writes_events
 
 
 def _tracked(

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
 from delta_cdc.core import sql
+from delta_cdc.core.change_log import SEQUENCE
 from delta_cdc.core.column_changes import FOLLOWED, widens
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.core.properties import TYPE_WIDENING
@@ -118,6 +119,9 @@ def check_target(context: StepContext, shape: Shape) -> None:
     existing = {f.name.lower(): f for f in schema.fields}
     new = [f.name for f in desired.fields if f.name.lower() not in existing]
     history = {name.lower() for name in rows.added_columns(options)}
+    if options.writes_events:
+        # A wider type is another order, too, for the sources that were collected before.
+        history.add(SEQUENCE)
     fixed = {name.lower() for name in (*shape.keys, *shape.partitions, *(options.cluster_by or ()))} | history
     wider: dict[tuple[str, ...], DataType] = {}
     for field in desired.fields:
@@ -139,6 +143,13 @@ def check_target(context: StepContext, shape: Shape) -> None:
             raise ConfigurationDrift(
                 f"{spec.target_uri} was built with a sequence of another type: {field.name} is {difference}.",
                 remedy=f"keep the type of sequence_by, or build a new target beside the old one ({BESIDE}).",
+            )
+        if options.writes_events and is_history_column:
+            raise TargetSchemaClash(
+                f"The events in {spec.target_uri} have a sequence of another type: {difference} as in "
+                f"{spec.source_uri}.",
+                remedy="give sequence_by and delete_sequence of all pipelines of the log the same type, for "
+                "instance with CAST.",
             )
         raise TargetSchemaClash(
             f"Column {field.name!r} of the target {spec.target_uri} is {difference} as in {spec.source_uri}.",

@@ -218,7 +218,8 @@ def attempt(
             write()
     except Exception as error:
         if is_conflict(error):
-            return CommitResult("conflict", message=reason(error))
+            # Delta's text goes on with the other commit, whose seal fills a page.
+            return CommitResult("conflict", message=reason(error).partition(" Conflicting commit:")[0])
         refusal = refused(error, into)
         if refusal is None:
             raise
