@@ -35,7 +35,7 @@ GROUPS = {
     "events": (
         *("explanation/late-events.md", "reference/events.md", "howto/snapshots.md"),
         *("howto/quarantine.md", "howto/change-options.md", "howto/dry-run.md"),
-        "howto/schema-changes.md",
+        *("howto/schema-changes.md", "howto/layout-columns.md"),
     ),
     "tutorials": ("tutorials/many-tables.md", "tutorials/debezium.md", "tutorials/backfill.md"),
     "coming-from": (

@@ -67,6 +67,42 @@ def test_the_mark_of_a_soft_delete_is_the_targets_own() -> None:
         validation.check_columns(replace(FEED, delete_mode="soft"), columns, "/source", 3)
 
 
+@pytest.mark.parametrize(
+    ("changes", "name", "remedy"),
+    [
+        ({"start_column": "at"}, "AT", "set start_column and end_column to other names"),
+        ({"current_column": "at"}, "AT", "set current_column to another name"),
+        ({"delete_mode": "new_version"}, "_deleted", "rename it with select"),
+    ],
+)
+def test_a_column_of_a_history_is_the_targets_own(changes: dict[str, Any], name: str, remedy: str) -> None:
+    options = replace(TYPE_2, **changes)
+    validation.check_columns(TYPE_2, (*COLUMNS, name), "/source", 3)
+    with pytest.raises(ReservedColumnName, match=name.lower()) as failed:
+        validation.check_columns(options, (*COLUMNS, name), "/source", 3)
+    assert remedy in failed.value.remedy
+    # With select, only Spark knows the columns.
+    validation.check_columns(replace(options, select=("*",)), (*COLUMNS, name), "/source", 3)
+
+
+def test_a_target_may_be_partitioned_by_its_current_column() -> None:
+    options = replace(TYPE_2, current_column="is_current", partition_by={"IS_CURRENT": None})
+    validation.check_columns(options, COLUMNS, "/source", 3)
+    with pytest.raises(ColumnNotFound, match="IS_CURRENT"):
+        validation.check_columns(replace(options, current_column=None), COLUMNS, "/source", 3)
+
+
+def test_a_seal_records_the_columns_of_a_layout_only_if_they_are_given() -> None:
+    """The seals of other pipelines stay as they were."""
+    options = replace(TYPE_2, end_value="9999-12-31", current_column="is_current")
+    new = {"end_value", "current_column"}
+    assert new.isdisjoint(validation.described(TYPE_2))
+    assert new <= set(validation.described(options))
+    recorded = validation.options_of(built_with(options))
+    assert (recorded.end_value, recorded.current_column) == ("9999-12-31", "is_current")
+    assert validation.options_of(built_with(TYPE_2)) == TYPE_2
+
+
 # -- drift --------------------------------------------------------------------------------------
 CHANGED: list[tuple[str, ApplyOptions, dict[str, Any]]] = [
     ("tracked", TYPE_2, {"track_history_column_list": ("name",)}),
@@ -88,10 +124,15 @@ CHANGED: list[tuple[str, ApplyOptions, dict[str, Any]]] = [
     ("snapshot_version_column", COPIES, {"snapshot_version_column": "at"}),
     ("start_column", TYPE_2, {"start_column": "since"}),
     ("end_column", TYPE_2, {"end_column": "until"}),
+    ("end_value", TYPE_2, {"end_value": "9999-12-31"}),
+    ("current_column", TYPE_2, {"current_column": "is_current"}),
+    ("delete_mode", TYPE_2, {"delete_mode": "new_version"}),
 ]
 NEVER = {"keys", "scd_type", "partition_by", "source_kind", "delete_mode", "snapshot_version_column"} | {
     "start_column",
     "end_column",
+    "end_value",
+    "current_column",
 }
 
 

@@ -56,7 +56,7 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ("feed-late", FEED, {"on_late": "discard"}, "on_late is 'discard' without a change log"),
     ("feed-version", FEED, {"snapshot_version_column": "v"}, "given with source_kind 'change_feed'"),
     ("log-version", LOG, {"snapshot_version_column": "v"}, "given with source_kind 'change_log'"),
-    ("soft-history", TYPE_2, {"delete_mode": "soft"}, "delete_mode is 'soft' with SCD type 2"),
+    ("new-version-1", FEED, {"delete_mode": "new_version"}, "delete_mode is 'new_version' with SCD type 1"),
     # -- columns
     ("both-lists", FEED, {"column_list": ("a",), "except_column_list": ("b",)}, "column_list and except_"),
     ("no-column", FEED, {"column_list": ()}, "column_list is empty"),
@@ -94,6 +94,27 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
         "are both given",
     ),
     ("one-column", TYPE_2, {"start_column": "x", "end_column": "X"}, "start_column and end_column"),
+    ("current-1", FEED, {"current_column": "is_current"}, "current_column is given with SCD type 1"),
+    ("end-1", FEED, {"end_value": "9999-12-31"}, "end_value is given with SCD type 1"),
+    ("current-is-end", TYPE_2, {"current_column": "__end_at"}, "end_column and current_column are both"),
+    (
+        "current-is-mark",
+        TYPE_2,
+        {"current_column": "_DELETED", "delete_mode": "soft"},
+        "current_column is '_DELETED', the name of the column that delete_mode 'soft' adds",
+    ),
+    (
+        "end-of-parts",
+        replace(TYPE_2, delete_sequence="struct(a, b)"),
+        {"sequence_by": ("a", "b"), "end_value": "9"},
+        "end_value is given with a sequence_by of several",
+    ),
+    (
+        "current-clusters",
+        TYPE_2,
+        {"current_column": "now", "cluster_by": ("id", "NOW")},
+        "cluster_by names the column 'now' of current_column",
+    ),
     # -- rules
     *(
         (f"rules-{name}", replace(FEED, rules=RULES), {name: value}, "events with only some of the columns")
@@ -140,6 +161,8 @@ def test_what_does_not_go_together(options: ApplyOptions, changes: dict[str, Any
         replace(FEED, ignore_null_updates=True, ignore_null_updates_column_list=("a", "b.c")),
         replace(FEED, apply_as_deletes="gone", on_invalid="quarantine", delete_mode="soft"),
         replace(COPIES, snapshot_version_column="v", stored_as_scd_type=2),
+        replace(TYPE_2, delete_mode="soft", end_value="9", current_column="now", partition_by={"now": None}),
+        replace(TYPE_2, delete_mode="new_version", column_list=("a",), current_column="_deleted_now"),
         replace(COPIES, stored_as_scd_type=2, sequence_by="_commit_timestamp"),
         replace(INSERTS, column_list=("a",)),
         replace(INSERTS, rules={**RULES, "s": ValueRule("b > 0", "flag")}),

@@ -206,6 +206,10 @@ class SequenceNotIncreasing(DeltaCdcError, of_rows=True):
     """The sequence of a key does not increase along its commits."""
 
 
+class SequenceNotBelowEnd(DeltaCdcError, of_rows=True):
+    """A sequence is not below the value that the end column of open rows has (``end_value``)."""
+
+
 class ConflictingEvents(DeltaCdcError, of_rows=True):
     """Different events of one key have the same sequence, and no rule decides between them."""
 

@@ -46,6 +46,7 @@ from delta_cdc.core.option import (
     option,
     options_in,
 )
+from delta_cdc.core.reserved_columns import DELETED_COLUMN, NAMING
 from delta_cdc.core.value_rules import ValueRule, those_that
 
 #: The change queries, as J. Vanlightly's comparison of table formats names them.
@@ -210,8 +211,21 @@ class ApplyOptions(TableOptions):
     )
     end_column: str = option(
         NAME,
-        "Type 2: name of the end column (NULL in the current version)",
+        "Type 2: name of the end column (NULL in the current version, or ``end_value``)",
         default="__END_AT",
+        group="layout",
+        recorded="fixed",
+    )
+    end_value: str | None = option(
+        TEXT,
+        "Type 2: what the end column of an open row contains instead of NULL, such as ``9999-12-31``. "
+        "It must be a value of the sequence's type, above every sequence",
+        group="layout",
+        recorded="fixed",
+    )
+    current_column: str | None = option(
+        NAME,
+        "Type 2: name of a BOOLEAN column that is true for open rows. None means no such column",
         group="layout",
         recorded="fixed",
     )
@@ -230,9 +244,11 @@ class ApplyOptions(TableOptions):
         default="fail",
         group="policies",
     )
-    delete_mode: Literal["hard", "soft"] = option(
-        choice("hard", "soft"),
-        "``hard`` deletes the row; ``soft`` (type 1) keeps the row, with ``_deleted`` true",
+    delete_mode: Literal["hard", "soft", "new_version"] = option(
+        choice("hard", "soft", "new_version"),
+        "``hard`` deletes the row (type 2: ends it); ``soft`` keeps the row (type 2: open), with "
+        "``_deleted`` true; ``new_version`` (type 2) ends the row, and opens a version with the last "
+        "values and ``_deleted`` true",
         default="hard",
         recorded="fixed",
     )
@@ -292,6 +308,20 @@ class ApplyOptions(TableOptions):
     def writes_events(self) -> bool:
         """Return whether the target is a change log, which gets each change as an event."""
         return self.target_kind == "change_log"
+
+    @property
+    def keeps_deleted(self) -> bool:
+        """Return whether a deleted key keeps a current row, with ``_deleted`` true."""
+        return self.delete_mode != "hard"
+
+    @property
+    def added_columns(self) -> dict[str, str]:
+        """Return the columns that the engine adds to those of the rows, and the option that adds each."""
+        added = {DELETED_COLUMN: "delete_mode"} if self.keeps_deleted else {}
+        if self.stored_as_scd_type == 2:
+            named = {getattr(self, name): name for name in NAMING}
+            added |= {column: name for column, name in named.items() if column is not None}
+        return added
 
     @property
     def is_partial(self) -> bool:

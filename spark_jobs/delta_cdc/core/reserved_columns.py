@@ -1,4 +1,4 @@
-"""Names of the columns that change rows have besides their table's columns."""
+"""Names of the columns that change rows and targets have besides their table's columns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version
 METADATA_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 BEFORE_TYPES = ("delete", "update_preimage")
 AFTER_TYPES = ("insert", "update_postimage")
+#: The column of a target that marks deleted rows.
+DELETED_COLUMN = "_deleted"
 #: The version that orders the states of a key: the row's own version; or, if only the two ends of a range are
 #: read, the range's last version.
 ORDER = f"{PLAN_PREFIX}order"
 #: The table's own row id, where row tracking is the read method.
 ROW_ID = f"{PLAN_PREFIX}row_id"
+#: Options that name a column of a history, in the order of the columns; None: the target lacks the column.
+NAMING = ("start_column", "end_column", "current_column")
+#: Options of a history that older releases did not have. A seal records them only if they are given, so that
+#: the seals of other pipelines stay as they were.
+SPARSE = ("end_value", "current_column")

@@ -7,6 +7,7 @@ alone, and the planner checks what depends on the tables.
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from delta_cdc.core.arguments import DRY_RUN, ONWARDS
@@ -21,7 +22,7 @@ from delta_cdc.core.options import (
     ApplyOptions,
 )
 from delta_cdc.core.properties import feed_on
-from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION
+from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, DELETED_COLUMN, NAMING, SPARSE
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.uris import canonical_uri
 
@@ -571,9 +572,10 @@ def _keys(o: ApplyOptions) -> Iterator[Rule]:
             f"give keys and drop insert_only, or drop {name}.",
         )
     yield Rule(
-        o.delete_mode == "soft" or o.quarantines,
+        o.keeps_deleted or o.quarantines,
         "insert_only",
-        "insert_only is given with delete_mode 'soft', or with a quarantine",
+        f"insert_only is given with delete_mode {o.delete_mode if o.keeps_deleted else 'soft'!r}, or with a "
+        "quarantine",
         "give keys and drop insert_only, which neither deletes rows nor checks keys.",
     )
 
@@ -651,10 +653,10 @@ def _sequences(o: ApplyOptions) -> Iterator[Rule]:
 
 def _deletes(o: ApplyOptions) -> Iterator[Rule]:
     yield Rule(
-        o.delete_mode == "soft" and o.stored_as_scd_type == 2,
+        o.delete_mode == "new_version" and o.stored_as_scd_type == 1,
         "delete_mode",
-        "delete_mode is 'soft' with SCD type 2",
-        "leave it out: type 2 closes deleted rows, and keeps them.",
+        "delete_mode is 'new_version' with SCD type 1",
+        "set stored_as_scd_type to 2; or delete_mode to 'soft', which keeps the row and marks it.",
     )
 
 
@@ -672,7 +674,10 @@ def _columns(o: ApplyOptions) -> Iterator[Rule]:
         f"except_column_list names the key {', '.join(left_out)}",
         "leave keys out of it: the target needs them.",
     )
-    existing = [name for name, expression in o.partition_by.items() if expression is None]
+    current = (o.current_column or "").lower()
+    existing = [
+        name for name, expression in o.partition_by.items() if expression is None and name.lower() != current
+    ]
     for option_name, names in (
         ("track_history_column_list", o.track_history_column_list or ()),
         ("partition_by", existing),
@@ -709,13 +714,29 @@ def _values(o: ApplyOptions) -> Iterator[Rule]:
 def _history(o: ApplyOptions) -> Iterator[Rule]:
     for name in TRACKED_LISTS:
         yield _only_type_2(o.stored_as_scd_type == 1 and getattr(o, name) is not None, name)
-    same = o.stored_as_scd_type == 2 and o.start_column.lower() == o.end_column.lower()
+    for name in SPARSE:
+        yield _only_type_2(o.stored_as_scd_type == 1 and getattr(o, name) is not None, name)
+    yield from _added_names(o)
     yield Rule(
-        same,
-        "start_column",
-        f"start_column and end_column are both {o.start_column!r}",
-        "give them different names.",
+        o.end_value is not None and len(o.sequences) > 1,
+        "end_value",
+        "end_value is given with a sequence_by of several expressions",
+        "leave it out: only a single value has a literal. Or give sequence_by one expression.",
     )
+
+
+def _added_names(o: ApplyOptions) -> Iterator[Rule]:
+    """Yield a rule for each two added columns of a history."""
+    if o.stored_as_scd_type == 1:
+        return
+    names = {name: getattr(o, name) for name in NAMING if getattr(o, name) is not None}
+    if o.keeps_deleted:
+        names["delete_mode"] = DELETED_COLUMN
+    for (one, column), (other, other_column) in combinations(names.items(), 2):
+        problem = f"{one} and {other} are both {column!r}"
+        if other == "delete_mode":
+            problem = f"{one} is {column!r}, the name of the column that delete_mode {o.delete_mode!r} adds"
+        yield Rule(column.lower() == other_column.lower(), one, problem, "give them different names.")
 
 
 def _layout(o: ApplyOptions) -> Iterator[Rule]:
@@ -731,6 +752,12 @@ def _layout(o: ApplyOptions) -> Iterator[Rule]:
         "cluster_by",
         f"cluster_by names {len(clustering)} columns",
         "name at most four: Delta allows no more.",
+    )
+    yield Rule(
+        o.current_column is not None and o.current_column.lower() in _lowered(clustering),
+        "cluster_by",
+        f"cluster_by names the column {o.current_column!r} of current_column",
+        "name it in partition_by: Delta clusters by no BOOLEAN column.",
     )
     yield Rule(
         _RETENTION in o.target_properties,

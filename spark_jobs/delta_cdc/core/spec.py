@@ -45,9 +45,6 @@ BYTES_OF_A_RECORD = 1_024
 #: 65 MB two thirds of it with the quick one (docs/contributing/benchmarks.md).
 TEXT, COMPRESSED = 4, (".gz", ".zst", ".bz2", ".xz", ".lz4", ".snappy", ".deflate", ".zip")
 
-#: The column that marks soft-deleted rows.
-DELETED_COLUMN = "_deleted"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:

@@ -11,8 +11,7 @@ from delta_cdc.core.codec import encoded
 from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, InvalidConfiguration, ReservedColumnName
 from delta_cdc.core.option import options_in
 from delta_cdc.core.options import COLUMN_LISTS, NULL_LISTS, TRACKED_LISTS, ApplyOptions, IngestOptions
-from delta_cdc.core.reserved_columns import METADATA_COLUMNS
-from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS, NAMING, SPARSE
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.core.value_rules import recorded_rules
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, SEAL_ROOM_BYTES
@@ -36,14 +35,10 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
     existing = {name.lower() for name in columns}
     added: tuple[str, ...] = ()
     if not options.select:
-        remedy = "set start_column and end_column to other names"
-        if options.stored_as_scd_type == 2:
-            added = (options.start_column, options.end_column)
-        elif options.delete_mode == "soft":
-            added, remedy = (DELETED_COLUMN,), "rename it with select, or leave it out by delete_mode 'hard'"
-        for name in added:
+        added = tuple(options.added_columns)
+        for name, option in options.added_columns.items():
             if name.lower() in existing:
-                raise _reserved(name, table, version, remedy)
+                raise _reserved(name, table, version, _FREES[option])
     for option, names, computed in _named_columns(options, added):
         for name in names or ():
             # For a leaf field, check the column that holds it; a column's own name may also contain dots.
@@ -54,6 +49,14 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
                     f"has {', '.join(columns)}.",
                     remedy=f"correct {option}.",
                 )
+
+
+#: What gives a column of the source its name back, by the option that adds a column of that name.
+_FREES = {
+    "delete_mode": "rename it with select, or leave it out by delete_mode 'hard'",
+    **dict.fromkeys(("start_column", "end_column"), "set start_column and end_column to other names"),
+    "current_column": "set current_column to another name",
+}
 
 
 def _named_columns(
@@ -74,7 +77,12 @@ def _named_columns(
     yield "track_history_except_column_list", options.track_history_except_column_list, ()
     for name in NULL_LISTS:
         yield name, getattr(options, name), ()
-    yield "partition_by", [name for name, sql in partitions.items() if sql is None], ()
+    current = _as_tuple(options.current_column)
+    yield (
+        "partition_by",
+        [name for name, sql in partitions.items() if sql is None],
+        [name.lower() for name in current],
+    )
     yield "cluster_by", options.cluster_by, {*derived, *(name.lower() for name in added)}
 
 
@@ -90,12 +98,12 @@ def check_feed_columns(columns: Iterable[str], table: str, version: int) -> None
 
 
 # -- the options that a seal records ------------------------------------------------------------
-_HISTORY_COLUMNS = ("start_column", "end_column")
+_HISTORY_COLUMNS = tuple(name for name in NAMING if name not in SPARSE)
 _NULLS = "ignore_null_updates"
 _NULLS_OPTIONS = (*NULL_LISTS, _NULLS)
 _RULES = "rules"
 #: Options that a seal records in a form of their own.
-_OWN_FORM = ("stored_as_scd_type", *TRACKED_LISTS, *_HISTORY_COLUMNS)
+_OWN_FORM = ("stored_as_scd_type", *TRACKED_LISTS, *_HISTORY_COLUMNS, *SPARSE)
 _OF_TARGETS = {
     name: one for name, one in options_in(ApplyOptions).items() if one.recorded not in (None, "log")
 }
@@ -117,6 +125,7 @@ def described(options: ApplyOptions) -> dict[str, Any]:
             for name, option in zip(("include", "except"), TRACKED_LISTS, strict=True)
         },
         **{name: encoded(getattr(options, name)) for name in (*_RECORDED, *columns)},
+        **{name: getattr(options, name) for name in SPARSE if getattr(options, name) is not None},
     }
 
 
@@ -133,7 +142,7 @@ def options_of(seal: Seal) -> ApplyOptions:
         track_history_column_list=_as_tuple_if_list(tracked.get("include")),
         track_history_except_column_list=_as_tuple_if_list(tracked.get("except")),
         rules=recorded_rules(recorded.get(_RULES)),
-        **_read(recorded, (*(name for name in _RECORDED if name != _RULES), *_HISTORY_COLUMNS)),
+        **_read(recorded, (*(name for name in _RECORDED if name != _RULES), *_HISTORY_COLUMNS, *SPARSE)),
     )
 
 
@@ -209,8 +218,8 @@ def drifts(
     was = options_of(seal)
     before, now = _compared_options(was), _compared_options(options)
     texts = {
-        name: f"The target {target} was built with {name} = {_value_text(before[name])}, and now {name} = "
-        f"{_value_text(value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
+        name: f"The target {target} was built with {_stated(name, before[name])}, and now "
+        f"{_stated(name, value)} is given (pipeline {seal.pipeline}, seal {seal.number})."
         for name, value in now.items()
         if name in before and comparable(name, before[name]) != comparable(name, value)
     }
@@ -224,6 +233,7 @@ def _compared_options(options: ApplyOptions) -> dict[str, Any]:
     options = replace(options, ignore_null_updates=options.ignore_null_updates or has_list)
     shown = {name for name, one in _OF_TARGETS.items() if one.recorded == "shown"}
     compared = {name: value for name, value in described(options).items() if name not in shown}
+    compared |= {name: getattr(options, name) for name in SPARSE}
     # Last: a list says more than the flag, which it implies.
     compared[_NULLS] = compared.pop(_NULLS)
     return compared
@@ -355,6 +365,10 @@ def comparable(name: str, value: object) -> Hashable:
     if isinstance(value, str):
         return " ".join(value.split()) if _is_sql(name) else value.lower()
     return value
+
+
+def _stated(name: str, value: object) -> str:
+    return f"{name} = {'nothing' if name in SPARSE and value is None else _value_text(value)}"
 
 
 def _value_text(value: object) -> str:

@@ -67,7 +67,7 @@ class TargetRow:
     :param values: as in :class:`Change`
     :param start: type 2: the value of the start column, as text
     :param end: the same of the end column; None: the row is open
-    :param deleted: the row is soft-deleted
+    :param deleted: the row is marked as deleted
     """
 
     values: tuple[str | None, ...]
@@ -356,7 +356,7 @@ def _row_lines(row: ExplainedRow, places: _Places) -> Iterator[str]:
     if row.start is not None:
         opened = f" {places.number(row.opened)}" if row.opened is not None else ""
         closed = f" {places.number(row.closed)}" if row.closed is not None else ""
-        yield f"from {row.start}{opened} to {row.end or 'now'}{closed}"
+        yield f"from {row.start}{opened} to {row.end or 'now'}{closed}{', deleted' if row.deleted else ''}"
     elif row.deleted:
         yield "deleted" + (f" {places.number(row.closed)}" if row.closed is not None else "")
     texts = ["NULL" if one.value is None else shown(one.value) for one in row.values]

@@ -419,7 +419,7 @@ def _needs_every(options: ApplyOptions) -> bool:
         options.stored_as_scd_type == 2
         or options.writes_events
         or options.is_partial
-        or options.delete_mode == "soft"
+        or options.keeps_deleted
     )
 
 
@@ -511,10 +511,20 @@ def _first_version(observed: Observation[ApplyRequest]) -> int | None:
 
 
 def _check_history_columns(request: ApplyRequest, target: TableState) -> None:
-    """Refuse a baseline of type 2 in a table without start and end columns."""
-    wanted = (request.options.start_column, request.options.end_column)
-    missing = [name for name in wanted if name.lower() not in map(str.lower, target.schema_columns)]
-    if request.options.stored_as_scd_type == 2 and missing:
+    """Refuse a baseline of type 2 in a table without the columns of a history."""
+    options, existing = request.options, {name.lower() for name in target.schema_columns}
+    lacking = {name: option for name, option in options.added_columns.items() if name.lower() not in existing}
+    missing = [name for name, option in lacking.items() if option in ("start_column", "end_column")]
+    if options.stored_as_scd_type == 2 and lacking and not missing:
+        name, option = next(iter(lacking.items()))
+        value = f"true where {options.end_column} is NULL or end_value, else false"
+        if option == "delete_mode":
+            value = "true in the open rows of deleted keys, else false"
+        raise TargetSchemaClash(
+            f"The target {target.uri} has no column {name}, which {option} needs.",
+            remedy=f"add it as BOOLEAN, and set it in each row: {value}; or leave {option} out.",
+        )
+    if options.stored_as_scd_type == 2 and missing:
         raise TargetSchemaClash(
             f"The target {target.uri} has no column {', '.join(missing)}, so it cannot be the baseline of a "
             "history (type 2).",

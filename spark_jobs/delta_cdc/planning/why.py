@@ -27,6 +27,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.options import ApplyOptions, QueryOptions
+from delta_cdc.core.reserved_columns import NAMING, SPARSE
 from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.spec import WhySpec
 from delta_cdc.core.steps import Keys, Step
@@ -60,7 +61,7 @@ _CHUNK = 200
 #: How many commits of other writers a note names.
 _NAMED = 3
 #: Options that the answer does not show: they do not decide which values a row has.
-_UNSHOWN = ("partition_by", "start_column", "end_column", "keys", "source_kind", "stored_as_scd_type")
+_UNSHOWN = ("partition_by", *NAMING, *SPARSE, "keys", "source_kind", "stored_as_scd_type")
 #: Options of a pipeline that no seal records, and that decide which events count.
 POLICIES = ("on_conflict", "on_invalid", "on_late")
 #: Why changes cannot be read: a shorter range may be readable.
@@ -492,7 +493,7 @@ class Question:
 
 def _ends(row: TargetRow, changes: Sequence[Change]) -> tuple[Change | None, Change | None]:
     """Return the changes that began and that ended a row."""
-    if not row.deleted:
+    if not row.deleted or row.start is not None:
         return why.with_sequence(changes, row.start), why.with_sequence(changes, row.end)
     taken = why.until(row, changes)
     return None, changes[len(taken)] if len(taken) < len(changes) else None

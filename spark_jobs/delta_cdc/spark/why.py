@@ -18,11 +18,20 @@ from delta_cdc.core.adapters import TRUNCATE, UPSERT
 from delta_cdc.core.change_log import POSITION, SOURCE_TIMESTAMP
 from delta_cdc.core.erasure import HASH
 from delta_cdc.core.errors import InvalidConfiguration, RangeTooLong
-from delta_cdc.core.spec import DELETED_COLUMN, ApplySpec, JobResult
+from delta_cdc.core.reserved_columns import DELETED_COLUMN
+from delta_cdc.core.spec import ApplySpec, JobResult
 from delta_cdc.core.sql import quote, string
 from delta_cdc.core.why import Change, Erased, Found, Lost, TargetRow
 from delta_cdc.spark import erased_keys, named_errors, quarantine
-from delta_cdc.spark.apply import events, from_events, load, partial_columns, rows, tied_events, timeline
+from delta_cdc.spark.apply import (
+    events,
+    from_events,
+    load,
+    partial_columns,
+    target_columns,
+    tied_events,
+    timeline,
+)
 from delta_cdc.spark.apply.entries import PLACE, RANK, inherited, order
 from delta_cdc.spark.apply.prepared_step import StepContext
 from delta_cdc.spark.apply.refusals import LATE, NULL_SEQUENCE, UNKNOWN_COLUMN
@@ -95,9 +104,10 @@ class _Reader:
     def __init__(self, session: SparkSession, spec: WhySpec) -> None:
         self._session = session
         self._spec = spec
-        self._target = at_version(session, spec.target_uri, spec.target_version)
+        stored = at_version(session, spec.target_uri, spec.target_version)
+        self._target = target_columns.plain(stored, spec.options)
         self._context = StepContext.of(session, _as_apply(spec), spec.step)
-        added = rows.added_columns(spec.options)
+        added = spec.options.added_columns
         self._columns = [name for name in self._target.columns if name not in added]
         self._where = self._predicate()
 
@@ -183,7 +193,7 @@ class _Reader:
             sides = (options.start_column, options.end_column)
             start, end = (as_text(F.col(quote(name)), schema[name].dataType) for name in sides)
             of_key = of_key.orderBy(*[F.col(quote(name)).asc_nulls_last() for name in sides])
-        elif options.delete_mode == "soft":
+        if options.keeps_deleted:
             deleted = F.col(quote(DELETED_COLUMN)).cast("string")
         values = F.array(*[_as_json(quote(name)) for name in self._columns])
         found = of_key.select(values.alias("v"), start.alias("s"), end.alias("e"), deleted.alias("d"))

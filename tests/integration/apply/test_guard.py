@@ -31,6 +31,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "apply_as_deletes": "gone",
         "stored_as_scd_type": 2,
     },
+    "type 2, deleted rows stay": {
+        "stored_as_scd_type": 2,
+        "delete_mode": "new_version",
+        "layout": {"end_value": "1000000", "current_column": "is_current"},
+    },
 }
 
 
@@ -77,7 +82,12 @@ class Case:
 
     def living(self, kind: str) -> set[int]:
         rows = self.spark.read.format("delta").load(self.target(kind))
-        dead = {"soft": "_deleted", "type 2": "__END_AT IS NOT NULL", "log, type 2": "__END_AT IS NOT NULL"}
+        dead = {
+            "soft": "_deleted",
+            "type 2": "__END_AT IS NOT NULL",
+            "log, type 2": "__END_AT IS NOT NULL",
+            "type 2, deleted rows stay": "_deleted OR NOT is_current",
+        }
         return {row["id"] for row in rows.where(f"NOT ({dead.get(kind, 'false')})").collect()}
 
 

@@ -136,6 +136,8 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "columns_to_update": ("carried", "carried"),
     "start_column": ("valid_from", "valid_from"),
     "end_column": ("valid_to", "valid_to"),
+    "end_value": ("9999-12-31", "9999-12-31"),
+    "current_column": ("is_current", "is_current"),
     "on_conflict": ({"last_by": ["at", "n"]}, ("at", "n")),
     "on_invalid": ("quarantine", "quarantine"),
     "on_late": ("discard", "discard"),

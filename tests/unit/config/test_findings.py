@@ -113,7 +113,7 @@ retries: ▶true | is True | give a whole number >= 0.
 stored_as_scd_type: ▶3 | is 3 | give 1 or 2.
 stored_as_scd_type: ▶true | is True | give 1 or 2.
 source_kind: ▶change_lg | source_kind of the pipeline p is 'change_lg' | (did you mean 'change_log'?).
-delete_mode: ▶x | is 'x' | give one of hard, soft.
+delete_mode: ▶x | is 'x' | give one of hard, soft, new_version.
 layout: {publish_changes: ▶yes} | publish_changes of the pipeline p is 'yes' | give true or false.
 driver_memory: ▶'4096' | driver_memory of the pipeline p is '4096' | give a size with its unit, such as 4g.
 executor_memory: ▶'{{ params.x }}' | executor_memory of the pipeline p is | give a size with its unit

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from delta_cdc.core import sql
-from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.reserved_columns import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import layout
+from delta_cdc.spark.apply import layout, target_columns
 from delta_cdc.spark.apply.entries import DELETED, END, FOUND_DELETED, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.sequences import greater
@@ -44,13 +44,21 @@ EXISTED = f"{PLAN_PREFIX}existed"
 LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
 
 
-def target_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ()) -> DataFrame:
-    """Return rows of the target: keys, values as :data:`FOUND`, start and end, or the soft-delete flag.
+def target_rows(
+    context: StepContext, shape: Shape, pruning: Sequence[str] = (), *, open_only: bool = False
+) -> DataFrame:
+    """Return rows of the target: keys, values as :data:`FOUND`, start and end, and the mark of deleted rows.
 
     :param pruning: SQL conditions on the keys of the alias ``t`` that skip files
+    :param open_only: of a history, only the open rows
     """
     options = context.options
     rows = context.session.read.format("delta").load(context.spec.target_uri).alias("t")
+    if open_only and shape.sequence_type is not None:
+        # On the stored value, so that Delta skips files without such rows.
+        end_type, end = target_columns.end_type(rows, options), f"t.{quote(options.end_column)}"
+        rows = rows.where(F.expr(target_columns.is_open(options, end_type, end)))
+    rows = target_columns.plain(rows, options).alias("t")
     for condition in pruning:
         rows = rows.where(F.expr(condition))
     types = {field.name.lower(): field for field in rows.schema.fields}
@@ -60,6 +68,8 @@ def target_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ())
         field = types.get(name.lower())
         if field is None:
             return F.lit(None).cast(desired_type)
+        if name == shape.flag:
+            return F.coalesce(F.col(f"t.{quote(field.name)}"), F.lit(False))
         return F.expr(conformed(sql.column("t", field.name), field.dataType, desired_type))
 
     columns = [value_of(key).alias(key) for key in shape.keys]
@@ -67,7 +77,7 @@ def target_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ())
     if shape.sequence_type is not None:
         columns.append(F.col(f"t.{quote(options.start_column)}").alias(START))
         columns.append(F.col(f"t.{quote(options.end_column)}").alias(FOUND_END))
-    if options.delete_mode == "soft":
+    if options.keeps_deleted:
         columns.append(F.coalesce(F.col(f"t.{quote(DELETED_COLUMN)}"), F.lit(False)).alias(FOUND_DELETED))
     return rows.select(*columns)
 

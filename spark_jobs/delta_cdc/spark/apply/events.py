@@ -29,7 +29,15 @@ from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
-from delta_cdc.spark.apply import batches, layout, partial_columns, refusals, rows, value_rules
+from delta_cdc.spark.apply import (
+    batches,
+    layout,
+    partial_columns,
+    refusals,
+    rows,
+    target_columns,
+    value_rules,
+)
 from delta_cdc.spark.apply.refusals import LATE, NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN
 from delta_cdc.spark.apply.rows import CARRIED, RAW
 from delta_cdc.spark.apply.sequences import as_text, from_text
@@ -93,7 +101,7 @@ def of_rows(
         else F.lit(None),
     }
     keep = (reserved_columns.COMMIT_VERSION, *added)
-    completed = source_rows.withColumns(added)
+    completed = target_columns.bounded(source_rows.withColumns(added), options)
     sequences = completed.select(states.SEQUENCE)
     if options.where:
         # A truncate has no values, so the filter does not apply to it.
@@ -104,6 +112,7 @@ def of_rows(
     if options.rules:
         keep = (*keep, states.BROKEN)
     shape = rows.shape_of(projected, plain, options, source, keep)
+    projected, shape = rows.flagged(projected, shape, options)
     state = shape.state
     parts, carried_names = partial_columns.leaves(shape, options), F.col(CARRIED)
     names_unknown = partial_columns.names_unknown(shape, options, carried_names, columns)

@@ -21,7 +21,7 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     SnapshotNotAscending,
 )
-from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.reserved_columns import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.validation import BESIDE
 from delta_cdc.core.watermark import newest
@@ -39,6 +39,7 @@ from delta_cdc.spark.apply import (
     refusals,
     rows,
     schema,
+    target_columns,
     tied_events,
     timeline,
     value_rules,
@@ -262,8 +263,7 @@ class ComputedRows:
 
 def current_rows(context: StepContext, shape: Shape, pruning: Sequence[str] = ()) -> DataFrame:
     """Return the rows of the target; of a history, only the open rows."""
-    existing = difference.target_rows(context, shape, pruning)
-    return existing.where(F.col(difference.FOUND_END).isNull()) if context.has_history else existing
+    return difference.target_rows(context, shape, pruning, open_only=True)
 
 
 def operations(
@@ -438,7 +438,7 @@ def desired_entries(
     if not key_events.where(events.SHARED).isEmpty():
         resolved = tied_events.resolved(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
-    if options.delete_mode == "soft":
+    if options.delete_mode == "soft" and not context.has_history:
         entries = timeline.with_beginnings(entries, key_events, shape)
     if options.source_kind == "snapshot":
         if earlier is not None:
@@ -647,10 +647,10 @@ def desired_rows(whole: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
         for name in shape.values
     ]
     if options.stored_as_scd_type == 2:
-        added = [
-            F.col(START).alias(options.start_column),
-            F.col(END).alias(options.end_column),
-        ]
+        assert shape.sequence_type is not None
+        added = target_columns.as_columns(
+            target_columns.stored(options, shape.sequence_type, quote(START), quote(END))
+        )
         return history.history_rows(history.runs(whole, shape)).select(*values, *added)
     last = latest.last_states(whole, shape)
     if options.delete_mode == "soft":

@@ -181,7 +181,7 @@ def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> batch
         states.EVENTS: F.count("*"),
         **{name: F.max(value_rules.breaks_any()) for name in of_rules},
     }
-    changed = history.against_states(history.runs(entries, shape, totals))
+    changed = history.against_states(history.runs(entries, shape, totals, of_feed=True))
     start, end, is_new = F.col(START), F.col(END), F.col(history.RUN) > 0
     checked: list[str | Column] = [F.col(BASE).isNotNull().alias(difference.EXISTED), history.RUN, *totals]
     existed = F.col(difference.EXISTED)

@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from delta_cdc.core import codec
 from delta_cdc.core.errors import LimitExceeded
 from delta_cdc.core.guard import Effect, approval, of_another_change
-from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import quote
 from delta_cdc.core.uris import short_name
+from delta_cdc.spark.apply import target_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,7 +54,8 @@ def exceeded(
     if prepared.merge is not None:
         if prepared.changed is not None and guard.allows_any(prepared.changed):
             return None
-        ends = prepared.merge.ends(session, shape.keys, _dead_if(spec))
+        dead = target_columns.gone(spec.options, shape.sequence_type)
+        ends = prepared.merge.ends(session, shape.keys, dead)
         ended = ends.keys.where(ends.ended)
         deleted, changed = F.count_if(ends.ended), F.count("*")
         counted = ends.keys.agg(deleted.alias("deleted"), changed.alias("changed")).collect()[0]
@@ -82,7 +83,7 @@ def _replaced(
     """
     names = [quote(key) for key in keys]
     old = _current(session, spec).select(*names).distinct()
-    new = _living(spec, rows).select(*names).distinct()
+    new = target_columns.current(rows, spec.options).select(*names).distinct()
     gone, come = old.join(new, on=list(keys), how="left_anti"), new.join(old, on=list(keys), how="left_anti")
     deleted = gone.count()
     return Effect(old.count(), deleted, deleted + come.count()), gone
@@ -118,23 +119,9 @@ def _error(
     )
 
 
-def _dead_if(spec: ApplySpec) -> tuple[str, str] | None:
-    """Return the column that ends a row, and the SQL of its test; None if only a delete ends a row."""
-    options = spec.options
-    if options.stored_as_scd_type == 2:
-        return options.end_column, "({}) IS NOT NULL"
-    return (DELETED_COLUMN, "coalesce({}, false)") if options.delete_mode == "soft" else None
-
-
 def _current(session: SparkSession, spec: ApplySpec) -> DataFrame:
-    """Return the current rows of the target: of a history the open ones, without soft-deleted ones."""
-    return _living(spec, session.read.format("delta").load(spec.target_uri))
-
-
-def _living(spec: ApplySpec, rows: DataFrame) -> DataFrame:
-    """Return those rows, with the target's columns, that are current."""
-    dead = _dead_if(spec)
-    return rows if dead is None else rows.where(f"NOT {dead[1].format(quote(dead[0]))}")
+    """Return the current rows of the target: of a history the open ones, without deleted ones."""
+    return target_columns.current(session.read.format("delta").load(spec.target_uri), spec.options)
 
 
 def _named(rows: DataFrame, keys: tuple[str, ...]) -> str:

@@ -27,6 +27,7 @@ from delta_cdc.core import sql
 from delta_cdc.core.adapters import UPSERT as EVENT_UPSERT
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.sql import PLAN_PREFIX
+from delta_cdc.spark.apply import target_columns
 from delta_cdc.spark.apply.difference import (
     CLOSE,
     DELETE,
@@ -58,15 +59,24 @@ RUN = f"{PLAN_PREFIX}run"
 FIRST = f"{PLAN_PREFIX}first"
 _BOUNDARY, _PREVIOUS, _IS_FIRST = f"{PLAN_PREFIX}boundary", f"{PLAN_PREFIX}previous", f"{PLAN_PREFIX}is_first"
 _REPLACED, _THERE = f"{PLAN_PREFIX}replaced", f"{PLAN_PREFIX}there"
+_KEPT = f"{PLAN_PREFIX}kept"
 _SPANNING, _HAD = f"{PLAN_PREFIX}spanning", f"{PLAN_PREFIX}had"
 
 
 # -- the rows of a key ------------------------------------------------------------------------------
-def runs(entries: DataFrame, shape: Shape, totals: Mapping[str, Column] = MappingProxyType({})) -> DataFrame:
+def runs(
+    entries: DataFrame,
+    shape: Shape,
+    totals: Mapping[str, Column] = MappingProxyType({}),
+    *,
+    of_feed: bool = False,
+) -> DataFrame:
     """Return the runs of history, type 2: consecutive entries that belong to one row, or to none.
 
     :param entries: after :func:`delta_cdc.spark.apply.entries.inherited`
     :param totals: further columns: aggregates over the entries of a run
+    :param of_feed: the bases are states of the source, which has no deleted rows. If the target keeps these,
+        a key that comes back has a run that ends its open row, if any, with NULL for its values
     :return: keys, :data:`RUN`, kind of the run's first entry, start, end (start of the next run; NULL: open),
         values (struct), base (NULL for runs after the first), and ``totals``. If the first entry of a key is
         an event that ends its base, the base's row is a run without start and totals.
@@ -74,13 +84,20 @@ def runs(entries: DataFrame, shape: Shape, totals: Mapping[str, Column] = Mappin
     keys = shape.key_columns
     window = order_window(shape)
     is_upsert = F.col(KIND) == EVENT_UPSERT
+    if shape.flag:
+        entries = _with_kept_states(entries, shape)
+        is_upsert = F.col(states.AFTER).isNotNull()
     previous = F.when(F.row_number().over(window) == 1, F.col(BASE)).otherwise(
         F.lag(states.AFTER).over(window)
     )
     before = entries.withColumn(_PREVIOUS, previous)
-    goes_on = (
-        is_upsert & F.col(_PREVIOUS).isNotNull() & same(_PREVIOUS, states.AFTER, shape.schema, shape.tracked)
-    )
+    equal = same(_PREVIOUS, states.AFTER, shape.schema, shape.tracked)
+    if shape.flag:
+        was, now = (F.col(state).getField(shape.flag) for state in (_PREVIOUS, states.AFTER))
+        # A key that comes back begins a row. Whether its delete does, depends on the tracked columns.
+        stays = F.lit(shape.flag not in shape.tracked) | was
+        equal = F.when(now, stays).otherwise(~was & equal)
+    goes_on = is_upsert & F.col(_PREVIOUS).isNotNull() & equal
     numbered = before.withColumn(_BOUNDARY, (~goes_on).cast("int")).drop(_PREVIOUS)
     numbered = numbered.withColumn(RUN, F.sum(_BOUNDARY).over(window))
     in_order = F.struct(*order())
@@ -91,6 +108,9 @@ def runs(entries: DataFrame, shape: Shape, totals: Mapping[str, Column] = Mappin
         F.min_by(BASE, in_order).alias(BASE),
         *[total.alias(name) for name, total in totals.items()],
     )
+    if shape.flag:
+        is_state = F.col(states.AFTER).isNotNull()
+        run_rows = run_rows.withColumn(KIND, F.when(is_state, EVENT_UPSERT).otherwise(F.col(KIND)))
     following = Window.partitionBy(*keys).orderBy(RUN)
     ended = run_rows.withColumns(
         {END: F.lead(START).over(following), _IS_FIRST: F.row_number().over(following) == 1}
@@ -111,7 +131,9 @@ def runs(entries: DataFrame, shape: Shape, totals: Mapping[str, Column] = Mappin
             for name in columns
         ]
     )
-    ends_base = F.col(_IS_FIRST) & (F.col(RUN) > 0) & F.col(BASE).isNotNull()
+    # If deleted keys keep an open row, a key without a base may have one, too.
+    may_end = F.col(BASE).isNotNull() if not shape.flag or not of_feed else F.lit(True)
+    ends_base = F.col(_IS_FIRST) & (F.col(RUN) > 0) & may_end
     run_structs = F.when(ends_base, F.array(base_row, own_row)).otherwise(F.array(own_row))
     return ended.select(*keys, F.inline(run_structs))
 
@@ -120,6 +142,25 @@ def history_rows(runs: DataFrame) -> DataFrame:
     """Return the rows of history: runs of upserts that end after their start, and the bases' rows."""
     has_width = F.col(END).isNull() | F.col(START).isNull() | (F.col(START) < F.col(END))
     return runs.where((F.col(KIND) == EVENT_UPSERT) & (has_width | F.col(BASE).isNotNull()))
+
+
+def _with_kept_states(entries: DataFrame, shape: Shape) -> DataFrame:
+    """Give deletes and truncates a state: the last values of the key, with the mark of deleted rows.
+
+    Those of a key without earlier values get no state. The kinds stay, because they belong to the order.
+    """
+    is_upsert = F.col(KIND) == EVENT_UPSERT
+    # The base of an event of a feed is the state before it, that of a base the row of the target.
+    values = F.last(F.coalesce(states.AFTER, BASE), ignorenulls=True).over(order_window(shape))
+    state = F.struct(
+        *[
+            (F.lit(True) if name == shape.flag else F.col(_KEPT).getField(name)).alias(name)
+            for name in shape.values
+        ]
+    )
+    kept = entries.withColumn(_KEPT, F.when(~is_upsert, values))
+    has_values = F.col(_KEPT).isNotNull()
+    return kept.withColumn(states.AFTER, F.when(has_values, state).otherwise(F.col(states.AFTER))).drop(_KEPT)
 
 
 # -- compared with the target ------------------------------------------------------------------------
@@ -131,7 +172,9 @@ def against_states(runs: DataFrame) -> DataFrame:
     :param runs: :func:`runs`
     :return: ``runs`` with :data:`OPERATION`; NULL for a run of deletes
     """
-    operation = F.when(F.col(BASE).isNull(), INSERT).when(F.col(START).isNull(), CLOSE).otherwise(UPDATE)
+    # A run that ends the row of a deleted key has no base and no number of its own.
+    is_new = F.col(BASE).isNull() & (F.col(RUN) > 0)
+    operation = F.when(is_new, INSERT).when(F.col(START).isNull(), CLOSE).otherwise(UPDATE)
     return runs.withColumn(OPERATION, F.when(F.col(KIND) == EVENT_UPSERT, operation))
 
 
@@ -206,11 +249,13 @@ def merge(
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
     values = from_source(shape.values)
     others = from_source(shape.others)
-    close = {options.end_column: end}
-    insert = {**values, options.start_column: start, options.end_column: end}
+    assert shape.sequence_type is not None
+    close = target_columns.stored_end(options, shape.sequence_type, end)
+    insert = {**values, **target_columns.stored(options, shape.sequence_type, start, end)}
     on = keys_match(context, shape)
     if open_only:
-        on += [f"{sql.column('t', options.end_column)} IS NULL", f"{operation} <> '{INSERT}'"]
+        is_open = target_columns.is_open(options, shape.sequence_type, sql.column("t", options.end_column))
+        on += [is_open, f"{operation} <> '{INSERT}'"]
     else:
         on.append(f"{sql.column('t', options.start_column)} = {start}")
     # If the target started without a snapshot, an updated key may have no open row. Then it gets one.

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import sql
 from delta_cdc.core.adapters import UPSERT as EVENT_UPSERT
-from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.reserved_columns import DELETED_COLUMN
 from delta_cdc.spark.apply.difference import (
     DELETE,
     EXISTED,

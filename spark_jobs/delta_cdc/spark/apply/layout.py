@@ -14,7 +14,6 @@ from delta_cdc.core.change_log import SEQUENCE
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS
 from delta_cdc.core.sql import quote, set_properties, string, table
-from delta_cdc.spark.apply.rows import added_columns
 from delta_cdc.spark.sealed.commit import look
 from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, value_of
 
@@ -212,7 +211,7 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     if statistics:
         table_properties[STATISTICS_COLUMNS] = ",".join(map(quote, statistics))
     user_properties = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
-    table_properties |= mapping([*shape.values, *added_columns(options)])
+    table_properties |= mapping([*shape.values, *options.added_columns])
     if options.schema_evolution == "mirror":
         # Delta drops and renames columns of tables with column mapping only.
         table_properties[COLUMN_MAPPING] = "name"
@@ -238,7 +237,7 @@ def outdated_statistics(session: SparkSession, spec: ApplySpec, shape: Shape) ->
     reset to type 1 drops the start and end columns.
     """
     listed = look(session, spec.target_uri).properties.get(STATISTICS_COLUMNS, "")
-    kept = {name.lower() for name in (*shape.values, *added_columns(spec.options))}
+    kept = {name.lower() for name in (*shape.values, *spec.options.added_columns)}
     if {name.strip(" `").lower() for name in listed.split(",") if name} <= kept:
         return ()
     return (f"ALTER TABLE {table(spec.target_uri)} UNSET TBLPROPERTIES ({string(STATISTICS_COLUMNS)})",)

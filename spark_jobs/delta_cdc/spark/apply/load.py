@@ -9,13 +9,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from delta_cdc.core import reserved_columns
-from delta_cdc.core.errors import NullKey, NullSequence
+from delta_cdc.core.errors import NullKey, NullSequence, TargetSchemaClash
+from delta_cdc.core.reserved_columns import DELETED_COLUMN, SPARSE
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
-from delta_cdc.spark.apply import batches, layout, refusals, rows, schema, value_rules
+from delta_cdc.spark.apply import batches, layout, refusals, schema, target_columns, value_rules
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
+from delta_cdc.spark.changes.equality import ddl
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -163,23 +165,42 @@ def as_target(snapshot: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
 
     :param snapshot: values, and :data:`~delta_cdc.spark.changes.states.SEQUENCE`
     """
-    added: list[Column] = []
+    added: dict[str, str] = {}
     if shape.sequence_type is not None:
-        added = [F.col(states.SEQUENCE), F.lit(None).cast(shape.sequence_type)]
-    elif options.delete_mode == "soft":
-        added = [F.lit(False)]
-    added_with_names = zip(added, rows.added_columns(options), strict=True)
-    return snapshot.select(
-        *[quote(name) for name in shape.values], *[value.alias(name) for value, name in added_with_names]
-    )
+        no_end = f"CAST(NULL AS {ddl(shape.sequence_type)})"
+        added = target_columns.stored(options, shape.sequence_type, quote(states.SEQUENCE), no_end)
+    elif options.keeps_deleted:
+        added = {DELETED_COLUMN: "false"}
+    return snapshot.select(*[quote(name) for name in shape.values], *target_columns.as_columns(added))
 
 
 def _highest_in_target(session: SparkSession, spec: ApplySpec, sequence_type: DataType) -> str | None:
-    """Return the greatest sequence in rows that the target had before its first seal."""
-    bounds = [F.max(quote(name)) for name in (spec.options.start_column, spec.options.end_column)]
+    """Return the greatest sequence in rows that the target had before its first seal.
+
+    :raises TargetSchemaClash: the columns of the layout do not fit the starts and ends of these rows
+    """
+    options = spec.options
+    bounds = [F.max(quote(name)) for name in (options.start_column, options.end_column)]
     existing = session.read.format("delta").load(spec.target_uri)
+    _check_layout(existing, spec)
+    existing = target_columns.plain(existing, options)
     highest = existing.select(as_text(F.greatest(*bounds), sequence_type).alias("highest")).collect()
     return None if highest[0]["highest"] is None else str(highest[0]["highest"])
+
+
+def _check_layout(existing: DataFrame, spec: ApplySpec) -> None:
+    options = spec.options
+    if options.end_value is None and options.current_column is None:
+        return
+    data_type = target_columns.end_type(existing, options)
+    count = existing.where(F.expr(target_columns.wrong(options, data_type))).count()
+    if count:
+        given = [name for name in SPARSE if getattr(options, name) is not None]
+        raise TargetSchemaClash(
+            f"{count} row(s) of {spec.target_uri} do not have what {' and '.join(given)} in layout say about "
+            "them, so the table cannot be the baseline of this pipeline.",
+            remedy=f"correct them once: {target_columns.corrected(options, data_type, spec.target_uri)}",
+        )
 
 
 def lacks_sequence(shape: Shape) -> Column:

@@ -15,7 +15,7 @@ from delta_cdc.spark.changes.equality import conformed
 from delta_cdc.spark.sessions import set_where_allowed, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _VIEW = f"{PLAN_PREFIX}source"
 _WRITES = f"{PLAN_PREFIX}writes"
@@ -120,25 +120,28 @@ class Merge:
         counts = {row["action"]: row["n"] for row in session.sql(text).collect()}
         return {count_name: counts.get(name, 0) for name, count_name in _DONE.items()}
 
-    def ends(self, session: SparkSession, keys: Sequence[str], dead: tuple[str, str] | None) -> Ends:
+    def ends(
+        self, session: SparkSession, keys: Sequence[str], dead: Mapping[str, Callable[[str], str]]
+    ) -> Ends:
         """Return the keys that the statement would change, and which of them would have no row any more.
 
         Nothing is written.
 
         :param keys: columns of the source
-        :param dead: a column of the target whose value ends a row, and SQL that tests it (``{}`` is the
-            value); None if only a delete ends a row
+        :param dead: columns of the target whose values end a row, and their tests, see
+            :func:`delta_cdc.spark.apply.target_columns.gone`; empty if only a delete ends a row
         """
         self.source.createOrReplaceTempView(_VIEW)
 
-        def lives(value: str | None) -> str:
-            return "true" if dead is None or value is None else f"NOT {dead[1].format(value)}"
+        def lives(values: Mapping[str, str]) -> str:
+            tests = [f"NOT ({test(values[name])})" for name, test in dead.items() if name in values]
+            return " AND ".join(tests) or "true"
 
-        before = None if dead is None else sql.column("t", dead[0])
+        before = {name: sql.column("t", name) for name in dead}
         after = [
             "false"
             if clause.action == "delete"
-            else lives(clause.sets.get(dead[0], before if clause.matched else None) if dead else None)
+            else lives({**(before if clause.matched else {}), **clause.sets})
             for clause in self.clauses
         ]
         columns = {

@@ -60,7 +60,7 @@ def leaves(shape: Shape, options: ApplyOptions) -> tuple[Leaf, ...]:
     """
     all_leaves: list[Leaf] = []
     for name in shape.values:
-        if name in shape.keys:
+        if name in _whole(shape):
             continue
         column = Leaf((name,), shape.schema[name].dataType)
         fields = list(_fields(column))
@@ -68,6 +68,11 @@ def leaves(shape: Shape, options: ApplyOptions) -> tuple[Leaf, ...]:
         all_leaves += fields if is_split else [column]
     _refuse_unknown_names(shape, options)
     return tuple(all_leaves)
+
+
+def _whole(shape: Shape) -> tuple[str, ...]:
+    """Return the columns that every event carries: the keys, and the mark of deleted rows."""
+    return (*shape.keys, shape.flag)
 
 
 def _fields(leaf: Leaf) -> Iterator[Leaf]:
@@ -103,6 +108,8 @@ def _refuse_unknown_names(shape: Shape, options: ApplyOptions) -> None:
 def _known_names(shape: Shape) -> set[str]:
     all_names = {key.lower() for key in shape.keys}
     for name in shape.values:
+        if name == shape.flag:
+            continue
         for leaf in _fields(Leaf((name,), shape.schema[name].dataType)):
             all_names |= set(leaf.names)
     return all_names
@@ -130,7 +137,8 @@ def authored(
     lacks_column = F.size(F.array_except(columns, names)) > 0
     # Nearly all events list exactly the columns of the rows. Compiled code finds this; Spark interprets
     # array_except, and Spark 4.2 reads its configuration for each element.
-    lists_all = is_list_of(carried, dict.fromkeys([*shape.keys, *shape.values]))
+    values = [name for name in shape.values if name != shape.flag]
+    lists_all = is_list_of(carried, dict.fromkeys([*shape.keys, *values]))
     return F.when(~F.coalesce(lists_all, F.lit(False)) & lacks_column, F.array(*flags))
 
 
@@ -170,7 +178,7 @@ def rebuilt(parts: Sequence[Leaf], shape: Shape, state: Column, values: Sequence
     for name in shape.values:
         value = (
             state.getField(name)
-            if name in shape.keys
+            if name in _whole(shape)
             else _value((name,), shape.schema[name].dataType, by_path)
         )
         columns.append(value.alias(name))

@@ -29,10 +29,11 @@ from delta_cdc.spark.apply import (
     partial_columns,
     rows,
     schema,
+    target_columns,
     timeline,
     value_rules,
 )
-from delta_cdc.spark.apply.entries import PLACE, RANK
+from delta_cdc.spark.apply.entries import FOUND_DELETED, PLACE, RANK
 from delta_cdc.spark.apply.from_events import ComputedRows
 from delta_cdc.spark.apply.prepared_step import StepContext
 from delta_cdc.spark.apply.sequences import as_text
@@ -178,6 +179,8 @@ def _compared(
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
     current = selection.of(from_events.current_rows(context, shape), shape)
     missing = current.join(upserts, on=list(shape.keys), how="left_anti")
+    if shape.flag:
+        missing = missing.where(~F.col(FOUND_DELETED))
     deletes = _deletes(context, missing, shape, entries)
     entries = timeline.of_target(current, entries, shape).unionByName(entries).unionByName(deletes)
     sequence_names = {*options.sequences, options.delete_sequence or reserved_columns.COMMIT_VERSION}
@@ -224,6 +227,7 @@ def _deletes(context: StepContext, missing: DataFrame, shape: Shape, like: DataF
         states.resolve(flat, "delete_sequence" if expression is not None else "sequence_by", expressions)
         problem = "the sequence of a row that the source no longer has is NULL."
         sequence = F.coalesce(rows.combined(expressions), raised(NullSequence, [problem]))
+        sequence = target_columns.below_end(sequence, options, shape.sequence_type)
     values = {
         RANK: F.lit(1),
         PLACE: F.lit(1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import and_
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,15 @@ from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
 from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
-from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS, ORDER
-from delta_cdc.core.spec import DELETED_COLUMN
+from delta_cdc.core.reserved_columns import (
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    DELETED_COLUMN,
+    METADATA_COLUMNS,
+    ORDER,
+)
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import target_columns
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 from delta_cdc.spark.changes.feed import is_before
@@ -47,6 +53,7 @@ class Shape:
     :param partitions: partition columns, if this engine creates the target
     :param sequence_type: type of the start and end columns; None for type 1
     :param order_type: type of the sequence by which events are ordered; None for type 1 of a feed
+    :param flag: the column of ``values`` by which a history marks deleted rows; "" if it keeps none
     """
 
     keys: tuple[str, ...]
@@ -56,6 +63,7 @@ class Shape:
     schema: StructType
     sequence_type: DataType | None
     order_type: DataType | None = None
+    flag: str = ""
 
     @property
     def key_columns(self) -> list[Column]:
@@ -76,13 +84,6 @@ class Shape:
     def per_key(self) -> WindowSpec:
         """Return the window over all rows of a key."""
         return Window.partitionBy(*self.key_columns)
-
-
-def added_columns(options: ApplyOptions) -> tuple[str, ...]:
-    """Return the columns that the engine adds to those of the rows."""
-    if options.stored_as_scd_type == 2:
-        return (options.start_column, options.end_column)
-    return (DELETED_COLUMN,) if options.delete_mode == "soft" else ()
 
 
 def combined(expressions: Sequence[str]) -> Column:
@@ -243,9 +244,10 @@ def read(
         plain = source_rows.drop(*keep)
         added[CARRIED] = carried(plain, options)
     keep += added
-    rows = projected(source_rows.withColumns(added), options, keep)
+    completed = target_columns.bounded(source_rows.withColumns(added), options)
+    rows = projected(completed, options, keep)
     shape = shape_of(rows, source_rows, options, source, keep)
-    return tested(rows, options, keep), shape
+    return flagged(tested(rows, options, keep), shape, options)
 
 
 def tested(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:
@@ -264,6 +266,24 @@ def tested(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataF
         holds = F.coalesce(F.expr(rule.check).cast("boolean"), F.lit(False))
         names.append(F.when(~holds, F.lit(name)))
     return rows.withColumn(BROKEN, F.filter(F.array(*names), lambda name: name.isNotNull()))
+
+
+def flagged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> tuple[DataFrame, Shape]:
+    """Add ``_deleted`` to the rows of a source and to their shape, if a history keeps deleted rows.
+
+    A row of the source is not deleted. A delete sets the value (:func:`delta_cdc.spark.apply.history.runs`).
+    """
+    if shape.sequence_type is None or not options.keeps_deleted:
+        return rows, shape
+    field = T.StructField(DELETED_COLUMN, T.BooleanType())
+    tracked = (DELETED_COLUMN,) if options.delete_mode == "new_version" else ()
+    return rows.withColumn(DELETED_COLUMN, F.lit(False)), replace(
+        shape,
+        values=(*shape.values, DELETED_COLUMN),
+        tracked=(*shape.tracked, *tracked),
+        schema=T.StructType([*shape.schema.fields, field]),
+        flag=DELETED_COLUMN,
+    )
 
 
 def carried(plain: DataFrame, options: ApplyOptions) -> Column:
@@ -296,14 +316,16 @@ def shape_of(
     :raises ReservedColumnName: a column has a name that the feed or the target needs
     """
     values = [name for name in rows.columns if name not in keep]
-    states.refuse_reserved(values, source, added_columns(options))
+    added = tuple(options.added_columns)
+    states.refuse_reserved(values, source, added)
     states.refuse_doubled(values, "select or partition_by")
     keys = states.match(values, options.keys, "keys", source)
-    partitions = states.match(values, list(options.partition_by), "partition_by", source)
+    current = () if options.current_column is None else (options.current_column,)
+    partitions = states.match([*values, *current], list(options.partition_by), "partition_by", source)
     order_type = rows.schema[SEQUENCE].dataType if _has_order(options) else None
     if order_type is not None:
         _check_orderable(order_type, options)
-    states.match([*values, *added_columns(options)], options.cluster_by or (), "cluster_by", source)
+    states.match([*values, *added], options.cluster_by or (), "cluster_by", source)
     return Shape(
         keys=keys,
         values=tuple(values),

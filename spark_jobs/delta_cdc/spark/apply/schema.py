@@ -18,11 +18,11 @@ from delta_cdc.core.column_changes import FOLLOWED, widens
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.core.properties import TYPE_WIDENING
 from delta_cdc.core.validation import BESIDE
-from delta_cdc.spark.apply import rows
+from delta_cdc.spark.apply import rows, target_columns
 from delta_cdc.spark.changes.equality import ddl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from delta_cdc.core.column_changes import ColumnChange
     from delta_cdc.core.options import ApplyOptions
@@ -34,9 +34,10 @@ _CHAR = re.compile(r"\bchar\(")
 
 
 def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
-    """Return a target's columns: those of the rows, and start and end, or the soft-delete flag."""
+    """Return a target's columns: those of the rows, and those that the engine adds."""
     added = [
-        T.StructField(name, shape.sequence_type or T.BooleanType()) for name in rows.added_columns(options)
+        T.StructField(name, data_type)
+        for name, data_type in target_columns.types(options, shape.sequence_type).items()
     ]
     return T.StructType([*shape.schema.fields, *added])
 
@@ -118,10 +119,11 @@ def check_target(context: StepContext, shape: Shape) -> None:
     alters, schema = _followed(spec.target_uri, target, changes, mirrors=mirrors)
     existing = {f.name.lower(): f for f in schema.fields}
     new = [f.name for f in desired.fields if f.name.lower() not in existing]
-    history = {name.lower() for name in rows.added_columns(options)}
+    history = {name.lower() for name in options.added_columns}
     if options.writes_events:
         # A wider type is another order, too, for the sources that were collected before.
         history.add(SEQUENCE)
+    _refuse_without(context, {name: field.dataType for name, field in existing.items()})
     fixed = {name.lower() for name in (*shape.keys, *shape.partitions, *(options.cluster_by or ()))} | history
     wider: dict[tuple[str, ...], DataType] = {}
     for field in desired.fields:
@@ -170,6 +172,29 @@ def check_target(context: StepContext, shape: Shape) -> None:
         if change.kind == "comment" and len(change.path) == 1 and change.path[0] in new
     }
     context.evolve = bool(new)
+
+
+def _refuse_without(context: StepContext, types: Mapping[str, DataType]) -> None:
+    """Refuse a history that lost a column of the layout: schema evolution would leave NULL in all other rows.
+
+    :param types: of the target's columns, by their lower-case names
+    """
+    options, uri = context.options, context.spec.target_uri
+    end = types.get(options.end_column.lower())
+    if options.stored_as_scd_type != 2 or end is None:
+        return
+    for name, option in options.added_columns.items():
+        if name.lower() in types or option == "start_column":
+            continue
+        remedy = "restore the table to a version that has it."
+        if option == "current_column":
+            update = target_columns.corrected(options, end, uri)
+            remedy = (
+                f"add it: ALTER TABLE {sql.table(uri)} ADD COLUMN {sql.quote(name)} BOOLEAN; then {update}"
+            )
+        raise TargetSchemaClash(
+            f"The target {uri} has no column {name}, which {option} needs.", remedy=remedy
+        )
 
 
 def _added(uri: str, target: StructType, desired: StructType) -> tuple[str, ...]:

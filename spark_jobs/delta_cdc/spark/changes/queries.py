@@ -31,6 +31,7 @@ from delta_cdc.core.errors import (
     NullKey,
     NullSequence,
     ReadMethodUnavailable,
+    SequenceNotBelowEnd,
     SequenceNotIncreasing,
     WrongReader,
 )
@@ -66,6 +67,8 @@ _REMEDIES: dict[type[DeltaCdcError], str] = {
     NullKey: "choose keys that are never NULL, or leave such rows out with where.",
     WrongReader: "check which connector reads the change feed.",
     ReadMethodUnavailable: SHARED_REMEDY,
+    SequenceNotBelowEnd: "correct the sequence in the source or leave the row out with where; or build a new "
+    "target with a higher end_value.",
     SequenceNotIncreasing: "use sequence_by='_commit_version', or an expression that always grows.",
 }
 #: Spark adds text around and between these parts, and a key may contain any text.

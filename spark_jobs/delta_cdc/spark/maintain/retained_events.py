@@ -65,7 +65,7 @@ def _truncates(events: DataFrame, options: ApplyOptions) -> DataFrame:
     With soft deletes and partial columns all truncates stay, because a row keeps its older values column by
     column.
     """
-    if options.delete_mode == "soft" and options.is_partial:
+    if options.keeps_deleted and options.is_partial:
         return events
     last = events.agg(F.max(states.SEQUENCE).alias(states.SEQUENCE))
     return events.join(F.broadcast(last), states.SEQUENCE, "left_semi").select(*events.columns)
@@ -83,7 +83,7 @@ def _kept_positions(
     )
     last = F.when(F.col(_SURE), sequence)
     base = F.max(last).over(window)
-    if options.delete_mode == "soft":
+    if options.keeps_deleted:
         # Keep the last values of a deleted row too; only conflicting events may have them.
         upsert = F.when(F.col(_SURE) & (F.col(KIND) == UPSERT), sequence)
         alone = F.when(F.min(_SURE).over(window), base)
@@ -123,7 +123,7 @@ def _in_life(options: ApplyOptions) -> Column:
     sequence = F.col(states.SEQUENCE)
     after = F.col(_DIED).isNull() | (sequence > F.col(_DIED))
     since = F.col(_TRUNCATED).isNull() | (sequence >= F.col(_TRUNCATED))
-    if options.delete_mode == "soft":
+    if options.keeps_deleted:
         return after & since
     # Later events inherit no values from a deleted row.
     return after & since & (F.col(_KIND) == UPSERT)

@@ -9,9 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from delta_cdc.core.checks import CURRENT_EQUALS_HISTORY, Check
-from delta_cdc.core.spec import DELETED_COLUMN
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark.apply import rows as target_rows
+from delta_cdc.spark.apply import target_columns
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import conformed, same
 from delta_cdc.spark.verify.rows import KIND, at_version, differences
@@ -54,13 +53,10 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
 
 def living(rows: DataFrame, options: ApplyOptions) -> DataFrame:
     """Return the current rows whose keys are not NULL, without the columns that the engine adds."""
-    if options.stored_as_scd_type == 2:
-        rows = rows.where(F.col(quote(options.end_column)).isNull())
-    elif options.delete_mode == "soft":
-        rows = rows.where(~F.coalesce(F.col(quote(DELETED_COLUMN)), F.lit(False)))
+    rows = target_columns.current(rows, options)
     for key in options.keys:
         rows = rows.where(F.col(quote(key)).isNotNull())
-    return rows.drop(*target_rows.added_columns(options))
+    return rows.drop(*options.added_columns)
 
 
 def _by_key(rows: DataFrame, schema: StructType, keys: tuple[str, ...], side: str) -> DataFrame:

@@ -19,7 +19,9 @@ from delta_cdc.core.checks import (
     finding,
     ok,
 )
+from delta_cdc.core.reserved_columns import SPARSE
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark.apply import target_columns
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 KIND, AMOUNT = f"{PLAN_PREFIX}kind", f"{PLAN_PREFIX}n"
 _START, _END, _NEXT = f"{PLAN_PREFIX}start", f"{PLAN_PREFIX}end", f"{PLAN_PREFIX}next"
 _NEXT_END, _ROWS = f"{PLAN_PREFIX}next_end", f"{PLAN_PREFIX}rows"
+_WRONG = f"{PLAN_PREFIX}wrong"
 
 #: Messages of each check: for a pass, and for a failure.
 _MESSAGES = {
@@ -42,7 +45,7 @@ _MESSAGES = {
     OVERLAPS: ("no two rows of a key overlap.", "{count} key(s) have rows that overlap in time."),
     START_BEFORE_END: (
         "every row starts before it ends.",
-        "{count} key(s) have a row without a start, or one that ends where it starts or before.",
+        "{count} key(s) have a row without a start, or one that ends where it starts or before{layout}.",
     ),
 }
 _RESTORE = "RESTORE the target to the version before the damage (DESCRIBE HISTORY names it)"
@@ -82,7 +85,7 @@ def checked(session: SparkSession, spec: VerifySpec, wanted: Sequence[str]) -> l
     wrong = per_key.where(breaks_rule).localCheckpoint()
     sums = [F.sum(name) if name == NULL_KEYS else F.count_if(F.col(name) > 0) for name in wanted]
     totals = wrong.agg(*[total.alias(name) for name, total in zip(wanted, sums, strict=True)]).collect()[0]
-    return [_check(name, totals[name] or 0, wrong, keys) for name in wanted]
+    return [_check(name, totals[name] or 0, wrong, keys, spec) for name in wanted]
 
 
 def _per_key(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> DataFrame:
@@ -110,8 +113,10 @@ def _history(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Dat
     columns = [F.col(quote(key)) for key in keys]
     start, end = F.col(_START), F.col(_END)
     window = Window.partitionBy(*columns).orderBy(start, end.asc_nulls_last())
-    periods = rows.select(
+    wrong = F.expr(target_columns.wrong(options, target_columns.end_type(rows, options)))
+    periods = target_columns.plain(rows.withColumn(_WRONG, wrong), options).select(
         *columns,
+        _WRONG,
         F.col(quote(options.start_column)).alias(_START),
         F.col(quote(options.end_column)).alias(_END),
     )
@@ -124,17 +129,22 @@ def _history(rows: DataFrame, keys: Sequence[str], options: ApplyOptions) -> Dat
         F.count("*").alias(_ROWS),
         F.when(n_open > 1, n_open).otherwise(0).alias(ONE_OPEN_ROW),
         F.count_if(overlaps).alias(OVERLAPS),
-        F.count_if(unbounded).alias(START_BEFORE_END),
+        F.count_if(unbounded | F.col(_WRONG)).alias(START_BEFORE_END),
     )
 
 
-def _check(name: str, count: int, wrong: DataFrame, keys: Sequence[str]) -> Check:
+def _check(name: str, count: int, wrong: DataFrame, keys: Sequence[str], spec: VerifySpec) -> Check:
     passed, failed = _MESSAGES[name]
     if not count:
         return ok(name, passed)
     samples = keys_of(wrong.where(F.col(name) > 0), keys)
-    remedy = _REMEDIES.get(name, _OF_HISTORY)
-    return finding(name, failed.format(count=count), remedy, count=count, samples=samples)
+    remedy, layout = _REMEDIES.get(name, _OF_HISTORY), ""
+    given = [option for option in SPARSE if getattr(spec.options, option) is not None]
+    if name == START_BEFORE_END and given:
+        layout = f", or one that contradicts {' or '.join(given)}"
+        remedy += " An UPDATE corrects the columns of the layout: set them by the end of each row."
+    text = failed.format(count=count, layout=layout)
+    return finding(name, text, remedy, count=count, samples=samples)
 
 
 def differences(
