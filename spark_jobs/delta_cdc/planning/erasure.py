@@ -255,7 +255,7 @@ def outside_reach(flows: Sequence[Flow]) -> list[str]:
     sources = sorted(
         {flow.source for flow in flows if flow.source and _canonical(flow.source) not in written}
     )
-    ledgers = ", ".join(ledger_of(table) for flow in flows for table in flow.writes)
+    ledgers = ", ".join(dict.fromkeys(ledger_of(table) for flow in flows for table in flow.writes))
     found = [f"The source {source}: erase the key there too." for source in sources]
     return [
         *found,

@@ -220,7 +220,8 @@ def _crashing(point: str) -> Callable[[str], None]:
     return once(point, crash)
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 8))
 def test_random_histories_of_several_sources(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Feed, copies, and a table that is loaded once; kills between them; one comes later, one gets a new
     name, one is not named any more. The events are those of the model, each once, and so are the targets.

@@ -35,7 +35,7 @@ _POSITION_PARTS = ("file", "row", "topic", "partition", "offset")
 
 
 def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
-    """Prepare the append of the rows of a snapshot, each as an upsert. It makes the log if there is none."""
+    """Prepare the append of the rows of a snapshot, each as an upsert. It makes a log that does not exist."""
     context = StepContext.of(session, spec, step)
     snapshot, shape = load.read(context)
     _refuse_reserved(shape, context)
