@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DOCS = Path(__file__).parent
 #: Pages by group, in the order in which they run.
 GROUPS = {
-    "queries": ("explanation/change-queries.md", "howto/read-changes.md"),
+    "queries": ("explanation/change-queries.md", "howto/read-changes.md", "howto/wide-rows.md"),
     "events": (
         *("explanation/late-events.md", "reference/events.md", "howto/snapshots.md"),
         *("howto/quarantine.md", "howto/change-options.md", "howto/dry-run.md"),

@@ -53,6 +53,9 @@ class StagingOperator(DeltaCdcOperator):
         keys: Sequence[str] | str | None = None,
         method: str = "auto",
         raw: bool = False,
+        wide: bool = False,
+        row_ids: bool = False,
+        only_surviving: bool = False,
         where: str | None = None,
         select: Sequence[str] | str | None = None,
         starting_version: int | str | None = None,
@@ -75,6 +78,9 @@ class StagingOperator(DeltaCdcOperator):
         self.keys = keys
         self.method = method
         self.raw = raw
+        self.wide = wide
+        self.row_ids = row_ids
+        self.only_surviving = only_surviving
         self.where = where
         self.select = select
         self.starting_version = starting_version
@@ -149,8 +155,8 @@ class DeltaReadChangesOperator(StagingOperator):
     The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version (of the
     watermark), starting_version, ending_version, applied, target_table, target_table_id, target_version,
     staging, staging_version, rows, counts, bytes_written, seconds, attempts_lost, timestamp.
-    ``counts`` has ``rows``, insert, update_preimage, update_postimage and delete. If an earlier try or run
-    staged the batch, ``counts`` may have only ``rows``.
+    ``counts`` has ``rows``, insert, update_preimage, update_postimage and delete; with ``wide``, ``rows``,
+    insert, update and delete. If an earlier try or run staged the batch, ``counts`` may have only ``rows``.
 
     :data:`delta_cdc.core.options.READ` documents all options, and which of them belong in ``limits``
     and ``policies``.

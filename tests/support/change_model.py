@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 Row = tuple[Any, ...]
 #: Change type, version (None where it is left out) and the row.
@@ -46,8 +46,23 @@ class Change:
     before: Row | None
     after: Row | None
 
+    def seen(self, view: Callable[[Row], Row | None]) -> Change:
+        """Return the change without the states that a view does not show."""
+        before, after = (
+            None if row is None or view(row) is None else row for row in (self.before, self.after)
+        )
+        return Change(before, after)
+
+    @property
+    def wide(self) -> tuple[str, Row | None, Row | None]:
+        """Return the change as one row: its kind and both states."""
+        kind = "insert" if self.before is None else "delete" if self.after is None else "update"
+        return kind, self.before, self.after
+
     def rows(self, version: int) -> list[ChangeRow]:
-        """Return the change as the rows that tell it."""
+        """Return the change as the rows that tell it; none without a state."""
+        if self.before is None and self.after is None:
+            return []
         if self.before is None or self.after is None:
             kind, row = ("delete", self.before) if self.after is None else ("insert", self.after)
             assert row is not None
@@ -243,13 +258,16 @@ class Table:
     ) -> list[ChangeRow]:
         """With a filter, each version is told per key: a state that shows no other side came or left.
 
-        Both sides are an update, unless the version says itself that one row went and another came.
+        Both sides are an update, unless the version says itself that one row went and another came. Row ids
+        match the states that the filter leaves: there, a row that enters or leaves the filter comes or goes.
         """
         width = len(self.versions[ending if columns_of is None else columns_of].columns)
         told: list[ChangeRow] = []
         for number in range(starting, ending + 1):
             sides: dict[Row, dict[bool, ChangeRow]] = {}
             for change in self._changes(number, by):
+                if by == "row id":
+                    change = change.seen(lambda row: view(widened(row, width)))
                 for kind, _, row in change.rows(number):
                     seen = view(widened(row, width))
                     side = sides.setdefault(self.key(row), {})
@@ -259,6 +277,68 @@ class Table:
             for side in sides.values():
                 told += _paired(side)
         return told
+
+    # -- other shapes ---------------------------------------------------------------------------
+    def changes_by_identity(self, starting: int, ending: int) -> Iterator[tuple[int, int, Change]]:
+        """Yield version, identity and states of each row that a version changed, by the row's own identity.
+
+        A row that is written again under another identity is another row.
+        """
+        width = len(self.versions[ending].columns)
+        for number in range(starting, ending + 1):
+            old = self.versions[number - 1].rows if number else {}
+            new = self.versions[number].rows
+            for identity in sorted(old.keys() | new.keys()):
+                was, now = old.get(identity), new.get(identity)
+                if (was and was.changed) != (now and now.changed):
+                    rows = [kept and widened(kept.row, width) for kept in (was, now)]
+                    yield number, identity, Change(*rows)
+
+    def changes_by_key(
+        self,
+        starting: int,
+        ending: int,
+        view: Callable[[Row], Row | None] = lambda row: row,
+        *,
+        by: Telling = "feed",
+    ) -> Iterator[tuple[int, Row, Change]]:
+        """Yield version, key and states of each key that a version changed, as a filter shows them."""
+        width = len(self.versions[ending].columns)
+        for number in range(starting, ending + 1):
+            sides: dict[Row, list[Row | None]] = {}
+            for change in self._changes(number, by):
+                for at, row in enumerate((change.before, change.after)):
+                    if row is not None and view(widened(row, width)) is not None:
+                        sides.setdefault(self.key(row), [None, None])[at] = view(widened(row, width))
+            for key, (before, after) in sides.items():
+                yield number, key, Change(before, after)
+
+    def surviving_by_key(
+        self,
+        starting: int,
+        ending: int,
+        view: Callable[[Row], Row | None] = lambda row: row,
+        *,
+        by: Telling = "feed",
+    ) -> list[ChangeRow]:
+        """Return the inserts after which no version deleted the key."""
+        changes = self.full_delta_by_key(starting, ending, view, by=by)
+        gone: dict[Row, int] = {}
+        for kind, version, row in changes:
+            if kind == "delete":
+                gone[self.key(row)] = max(version or 0, gone.get(self.key(row), -1))
+        return [
+            row for row in changes if row[0] == "insert" and (row[1] or 0) >= gone.get(self.key(row[2]), -1)
+        ]
+
+    def surviving_by_identity(self, starting: int, ending: int) -> list[ChangeRow]:
+        """Return the last insert of each row that the range inserted and that exists at its end."""
+        last = {
+            identity: ("insert", number, change.after or ())
+            for number, identity, change in self.changes_by_identity(starting, ending)
+            if change.before is None
+        }
+        return [row for identity, row in last.items() if identity in self.versions[ending].rows]
 
     def _changes(self, number: int, by: Telling) -> list[Change]:
         version = self.versions[number]

@@ -69,6 +69,11 @@ def test_nothing_starts_no_spark(
     file = tmp_path / "rows.csv"
     assert main(["changes", table.uri, *bounds, "--format", "csv", "--output", str(file)]) == 0
     assert file.read_text() == header
+    wide = ["--format", "csv", "--wide", "--key", "id"]
+    assert main(["changes", table.uri, *bounds, *wide]) == 0
+    assert capsys.readouterr().out == "old,new,_change_type,_commit_version,_commit_timestamp\n"
+    assert main(["changes", table.uri, *bounds, "--format", "csv", "--row-ids"]) == 0
+    assert capsys.readouterr().out == header.replace("name,", "name,_row_id,_row_commit_version,")
 
 
 @pytest.mark.parametrize("asked", [["--format", "parquet"], ["--format", "csv", "--select", "upper(name) n"]])

@@ -178,6 +178,9 @@ def read_changes(
     keys: Sequence[str] | str | None = None,
     method: str = "auto",
     raw: bool = False,
+    wide: bool = False,
+    row_ids: bool = False,
+    only_surviving: bool = False,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
     policies: Mapping[str, Any] | str | None = None,
@@ -206,9 +209,11 @@ def read_changes(
     :param storage_options: options of the object store for reading the log without Spark
     :return: the table's columns as of the end (or those of ``select``), ``_change_type`` (string: insert,
         update_preimage, update_postimage, delete), ``_commit_version`` (long), ``_commit_timestamp``
-        (timestamp). A row of ``min_delta`` or ``upsert`` has the version and the timestamp of its last
-        change, or, if the read method does not know them, of the last commit with changes in the part that
-        the method compared
+        (timestamp). With ``row_ids``, also ``_row_id`` and ``_row_commit_version`` (long). With ``wide``,
+        all except the last three are in the structs ``old`` and ``new``, NULL without that state, and
+        ``_change_type`` is insert, update or delete. A row of ``min_delta`` or ``upsert`` has the version and
+        the timestamp of its last change, or, if the read method does not know them, of the last commit with
+        changes in the part that the method compared
     :raises RangeTooLong: the range has too many versions for one DataFrame
     :raises DeltaCdcError: the read failed; the error names the remedy. The call never writes to the table
     """
@@ -223,6 +228,9 @@ def read_changes(
         "keys": keys,
         "method": method,
         "raw": raw,
+        "wide": wide,
+        "row_ids": row_ids,
+        "only_surviving": only_surviving,
         "where": where,
         "select": select,
         "policies": policies,
@@ -243,7 +251,6 @@ def read_changes(
     for note in plan.notes:
         logger.info(note)
     options = request.options
-    by_row_id = options.is_net and not options.keys
     if plan.read_ranges:
         folder = folder_for(spark, plan.read_ranges, scratch)
         changed_rows = rows.change_rows(
@@ -259,10 +266,11 @@ def read_changes(
             plan.table.schema_columns,
             at=plan.table.version,
             manifests_uri=folder,
-            with_row_id=by_row_id,
+            tracking=options.tracking,
+            where=options.where,
         )
     else:
-        changed_rows = rows.no_rows(spark, plan.table.schema_string, with_row_id=by_row_id)
+        changed_rows = rows.no_rows(spark, plan.table.schema_string, tracking=options.tracking)
     return queries.answer(
         changed_rows,
         options,
@@ -284,6 +292,9 @@ def plan_changes(
     keys: Sequence[str] | str | None = None,
     method: str = "auto",
     raw: bool = False,
+    wide: bool = False,
+    row_ids: bool = False,
+    only_surviving: bool = False,
     where: str | None = None,
     select: Sequence[str] | str | None = None,
     policies: Mapping[str, Any] | str | None = None,
@@ -312,6 +323,9 @@ def plan_changes(
         "keys": keys,
         "method": method,
         "raw": raw,
+        "wide": wide,
+        "row_ids": row_ids,
+        "only_surviving": only_surviving,
         "where": where,
         "select": select,
         "policies": policies,

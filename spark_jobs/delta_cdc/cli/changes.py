@@ -14,7 +14,7 @@ from delta_cdc.core.arguments import names
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import options_in
 from delta_cdc.core.options import QueryOptions
-from delta_cdc.core.reserved_columns import METADATA_COLUMNS
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS, NEW, OLD, TRACKING_COLUMNS
 from delta_cdc.core.validation import options_of
 from delta_cdc.spark.changes.states import match
 
@@ -119,19 +119,23 @@ def _read(spark: SparkSession, plan: ChangesPlan, query: dict[str, Any]) -> Data
 
 def _show(rows: DataFrame, plan: ChangesPlan, arguments: argparse.Namespace, key_names: list[str]) -> None:
     # Check the keys here: full_delta does not use keys, so only the sort would detect an unknown column.
-    keys = match(output.values(rows), key_names, "keys", plan.table.uri)
+    wide = arguments.wide
+    keys = match(output.key_names(rows, wide=wide), key_names, "keys", plan.table.uri)
     if arguments.format == "table":
-        lines, counts = output.table(rows, keys, arguments.limit or _TABLE_LIMIT)
+        lines, counts = output.table(rows, keys, arguments.limit or _TABLE_LIMIT, wide=wide)
         print(*lines, "", f"{counts} in {_where(plan)}", sep="\n")
         return
-    counts = output.write(rows, keys, arguments.format, limit=arguments.limit, path=arguments.output)
+    counts = output.write(
+        rows, keys, arguments.format, limit=arguments.limit, path=arguments.output, wide=wide
+    )
     print(f"{counts} in {_where(plan)}", file=sys.stderr)
 
 
 def _show_nothing(plan: ChangesPlan, arguments: argparse.Namespace) -> None:
-    header = (
-        output.csv_line([*plan.table.schema_columns, *METADATA_COLUMNS]) if arguments.format == "csv" else ""
-    )
+    header = ""
+    if arguments.format == "csv":
+        columns = [*plan.table.schema_columns, *(TRACKING_COLUMNS if arguments.row_ids else ())]
+        header = output.csv_line([*([OLD, NEW] if arguments.wide else columns), *METADATA_COLUMNS])
     if arguments.output is not None:
         arguments.output.write_text(header, encoding="utf-8")
     else:

@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.reserved_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION, METADATA_COLUMNS
+from delta_cdc.core.reserved_columns import (
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    METADATA_COLUMNS,
+    NEW,
+    OLD,
+    UPDATE,
+)
 from delta_cdc.core.sql import quote
 from delta_cdc.core.text_table import aligned, clipped, plural
 from delta_cdc.spark.changes.equality import has_equality
@@ -30,7 +38,7 @@ FORMATS = ("table", "json", "csv", "parquet")
 WIDEST = 40
 #: The most characters of a value that Spark returns for a table; an escape may need several columns.
 _HANDED_OVER = 4 * WIDEST
-_CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+_CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", UPDATE, "delete")
 #: Microseconds and offset: Spark's default timestamp format would lose them.
 _TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -77,17 +85,18 @@ def _invalid(problem: str, remedy: str) -> InvalidConfiguration:
 
 
 # -- for people ---------------------------------------------------------------------------------
-def table(rows: DataFrame, keys: Sequence[str], limit: int) -> tuple[list[str], str]:
+def table(rows: DataFrame, keys: Sequence[str], limit: int, *, wide: bool = False) -> tuple[list[str], str]:
     """Read the rows of a change query; return the lines of a table, and a text with the counts.
 
     :param rows: the rows that :func:`delta_cdc.read_changes` returns
     :param keys: the key columns, if there are any: rows are sorted by them
     :param limit: the number of rows to show
+    :param wide: each row has the states before and after a change
     """
     from pyspark.sql import types as T
 
     counted, observation = _counted(rows)
-    shown = _first(counted, keys, limit)
+    shown = _first(counted, keys, limit, wide=wide)
     schema = rows.schema
     names = [COMMIT_VERSION, CHANGE_TYPE, *values(rows), COMMIT_TIMESTAMP]
     columns = [_as_text(name, schema[name].dataType).alias(f"_{index}") for index, name in enumerate(names)]
@@ -127,7 +136,13 @@ def _as_text(name: str, data_type: DataType) -> Column:
 
 # -- for programs -------------------------------------------------------------------------------
 def write(
-    rows: DataFrame, keys: Sequence[str], output_format: str, *, limit: int | None, path: Path | None
+    rows: DataFrame,
+    keys: Sequence[str],
+    output_format: str,
+    *,
+    limit: int | None,
+    path: Path | None,
+    wide: bool = False,
 ) -> str:
     """Write the rows of a change query to a file or to standard output; return a text with the counts.
 
@@ -138,12 +153,13 @@ def write(
     :param output_format: ``json`` (one object per line), ``csv`` or ``parquet``
     :param limit: the number of rows to write; None writes all
     :param path: the file; None is standard output
+    :param wide: each row has the states before and after a change
     :raises InvalidConfiguration: another process has created a file of that name
     """
     from pyspark.sql import functions as F
 
     counted, observation = _counted(rows)
-    shown = _first(counted, keys, limit)
+    shown = _first(counted, keys, limit, wide=wide)
     # Next to the file, on the same file system, so that the result can be renamed.
     folder = Path(tempfile.mkdtemp(prefix=".delta-cdc-", dir=None if path is None else path.parent.resolve()))
     try:
@@ -201,6 +217,11 @@ def values(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if name not in METADATA_COLUMNS]
 
 
+def key_names(rows: DataFrame, *, wide: bool) -> list[str]:
+    """Return the columns among which the keys are; in a wide row, those of the states before and after."""
+    return rows.select(f"{NEW}.*").columns if wide else values(rows)
+
+
 def _counted(rows: DataFrame) -> tuple[DataFrame, Observation]:
     """Return the rows, and an observation that counts them by change type while they are read."""
     from pyspark.sql import Observation
@@ -221,13 +242,16 @@ def counts_text(by_type: Mapping[str, int], limit: int | None) -> str:
     return f"{rows} ({kinds})" if kinds else rows
 
 
-def _first(rows: DataFrame, keys: Sequence[str], limit: int | None) -> DataFrame:
+def _first(rows: DataFrame, keys: Sequence[str], limit: int | None, *, wide: bool) -> DataFrame:
     """Return the rows sorted, in one partition. Without keys, the first column replaces them."""
     from pyspark.sql import functions as F
 
     sortable = [name for name in values(rows) if has_equality(rows.schema[name].dataType)]
-    first = list(keys) or sortable[:1]
-    by = [*map(F.col, [COMMIT_VERSION, *map(quote, first)]), is_after(), *map(F.col, map(quote, sortable))]
+    names = map(quote, list(keys) or sortable[:1])
+    first = [F.col(name) for name in names]
+    if wide and keys:
+        first = [F.coalesce(F.col(f"{NEW}.{quote(key)}"), F.col(f"{OLD}.{quote(key)}")) for key in keys]
+    by = [F.col(COMMIT_VERSION), *first, is_after(), *map(F.col, map(quote, sortable))]
     if limit is not None:
         return rows.orderBy(*by).limit(limit)
     # A global sort would read the source twice, the first time to sample its sort columns.

@@ -46,7 +46,7 @@ from delta_cdc.core.option import (
     option,
     options_in,
 )
-from delta_cdc.core.reserved_columns import DELETED_COLUMN, NAMING
+from delta_cdc.core.reserved_columns import DELETED_COLUMN, NAMING, ROW_ID, ROW_VERSION
 from delta_cdc.core.value_rules import ValueRule, those_that
 
 #: The change queries, as J. Vanlightly's comparison of table formats names them.
@@ -584,6 +584,26 @@ class QueryOptions:
         default=False,
         templated=False,
     )
+    wide: bool = option(
+        FLAG,
+        "For ``full_delta`` and ``min_delta``: return each change as one row, with the structs ``old`` and "
+        "``new``; ``_change_type`` is ``insert``, ``update`` or ``delete``. Needs keys or row tracking",
+        default=False,
+        templated=False,
+    )
+    row_ids: bool = option(
+        FLAG,
+        "Add the columns ``_row_id`` and ``_row_commit_version``; needs row tracking",
+        default=False,
+        templated=False,
+    )
+    only_surviving: bool = option(
+        FLAG,
+        "For ``append_only``: leave out a row that a later commit of the range deleted. Needs keys or row "
+        "tracking",
+        default=False,
+        templated=False,
+    )
     where: str | None = option(
         SQL,
         "Spark SQL predicate on rows. A row that no longer matches becomes a delete, and a row that "
@@ -604,6 +624,33 @@ class QueryOptions:
     def is_net(self) -> bool:
         """Return whether only the net effect of a range counts, not the changes between its ends."""
         return self.query in ("upsert", "min_delta")
+
+    @property
+    def pairs_rows(self) -> bool:
+        """Return whether the query has to know which change rows belong to one row of the table."""
+        return self.is_net or self.wide or self.only_surviving or self.where is not None
+
+    @property
+    def by_row_id(self) -> bool:
+        """Return whether the table's row ids are the keys, because the query needs keys and has none."""
+        return self.pairs_rows and not self.keys
+
+    @property
+    def needs_row_ids(self) -> bool:
+        """Return whether only a read method that gives row ids can answer the query."""
+        return self.by_row_id or self.row_ids
+
+    @property
+    def tracking(self) -> tuple[str, ...]:
+        """Return the columns of row tracking that the query needs."""
+        if self.row_ids:
+            return (ROW_ID, ROW_VERSION)
+        return (ROW_ID,) if self.by_row_id else ()
+
+    @property
+    def spans_commits(self) -> bool:
+        """Return whether later commits of the range decide about the rows of earlier ones."""
+        return self.is_net or self.only_surviving
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,12 @@ DELETED_COLUMN = "_deleted"
 ORDER = f"{PLAN_PREFIX}order"
 #: The table's own row id, where row tracking is the read method.
 ROW_ID = f"{PLAN_PREFIX}row_id"
+#: The last version that inserted or updated the row, where row tracking is the read method.
+ROW_VERSION = f"{PLAN_PREFIX}row_version"
+#: The names of both for users, as Delta names them.
+TRACKING_COLUMNS = ("_row_id", "_row_commit_version")
+#: The state of a row before and after a change, in a wide row; and the change type of an update there.
+OLD, NEW, UPDATE = "old", "new", "update"
 #: Options that name a column of a history, in the order of the columns; None: the target lacks the column.
 NAMING = ("start_column", "end_column", "current_column")
 #: Options of a history that older releases did not have. A seal records them only if they are given, so that

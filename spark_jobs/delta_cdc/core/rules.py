@@ -809,6 +809,7 @@ def query_rules(o: QueryOptions) -> Iterator[Rule]:
         f"raw is given with method={o.method!r}",
         "leave raw or method out: only the change feed has raw rows.",
     )
+    yield from _shapes(o)
     yield Rule(
         o.query == "upsert" and not o.keys,
         "query",
@@ -820,6 +821,41 @@ def query_rules(o: QueryOptions) -> Iterator[Rule]:
         "where",
         "where is given without keys",
         "name the key columns, which show that a row left the filter.",
+    )
+
+
+def _shapes(o: QueryOptions) -> Iterator[Rule]:
+    """Yield the rules of the options that change which rows and columns a query returns."""
+    yield Rule(
+        o.wide and o.query not in ("full_delta", "min_delta"),
+        "wide",
+        f"wide is given with query={o.query!r}, which returns no old rows",
+        "use query full_delta or min_delta, or leave wide out.",
+    )
+    yield Rule(
+        o.only_surviving and o.query != "append_only",
+        "only_surviving",
+        f"only_surviving is given with query={o.query!r}",
+        "leave it out: it only applies to append_only.",
+    )
+    yield Rule(
+        o.only_surviving and o.on_change_commit == "skip",
+        "only_surviving",
+        "only_surviving is given with on_change_commit 'skip', which leaves out the deletes of rows",
+        "leave one of them out.",
+    )
+    for name in ("wide", "row_ids"):
+        yield Rule(
+            o.raw and getattr(o, name),
+            name,
+            f"raw and {name} are given",
+            "give one of them: raw returns exactly the rows and columns of the change feed.",
+        )
+    yield Rule(
+        o.row_ids and o.method not in ("auto", "row_tracking"),
+        "row_ids",
+        f"row_ids is given with method={o.method!r}, which gives no row ids",
+        "leave method at auto, or set it to row_tracking.",
     )
 
 

@@ -19,7 +19,7 @@ from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning import followed_columns, preconditions, ranges
+from delta_cdc.planning import followed_columns, preconditions, ranges, read_methods
 from delta_cdc.planning.apply import feed_warning
 from delta_cdc.planning.commit import commit_spec
 from delta_cdc.planning.memory import Memory
@@ -170,7 +170,7 @@ async def _work(observed: Observation[ReadRequest], batch: Batch | None) -> _Wor
     read_steps, notes = await _commit_steps(observed, chosen)
     made = read_steps
     starting = chosen.versions.starting_version
-    plain = request.options.is_net and len(made) > 1
+    plain = request.options.spans_commits and len(made) > 1
     if plain:
         made = (*made, _answer(read_steps[-1], starting))
     return _Work(made, chosen.at_end, starting, "changes", plain, notes=(*chosen.notes, *notes))
@@ -224,7 +224,7 @@ async def _commit_steps(
 ) -> tuple[tuple[Step, ...], tuple[str, ...]]:
     # Rows matched only by row id are matched between the two ends of the whole range.
     request = observed.request
-    whole = request.options.is_net and not request.options.keys
+    whole = request.options.is_net and request.options.by_row_id
     return await ranges.steps(
         observed,
         chosen,
@@ -259,6 +259,7 @@ async def _snapshot(observed: Observation[ReadRequest]) -> _Work:
     ranges.refuse_beyond(observed)
     ends = (observed.source.version, observed.saved_end, observed.ending)
     step, at = await load_step(observed, min(end for end in ends if end is not None))
+    read_methods.refuse_untracked_snapshot(at, request.options)
     return _Work((step,), at, step.starting_version, "snapshot", notes=feed_warning(at))
 
 

@@ -180,7 +180,7 @@ def window(commits: tuple[Commit, ...], options: QueryOptions) -> tuple[Commit, 
 
     Rows matched only by row id are matched between the two ends of the whole range.
     """
-    if options.is_net and not options.keys:
+    if options.is_net and options.by_row_id:
         return commits
     counted = 0
     for position, commit in enumerate(commits):
@@ -241,12 +241,14 @@ def _refuse_unfit(source: Source, options: QueryOptions) -> None:
     reason_text = None
     if options.method == "snapshot_diff" and not options.is_net:
         reason_text = "the two ends of a range do not show the changes between them"
-    elif options.is_net and not options.keys and options.method not in ("auto", "row_tracking"):
+    elif options.by_row_id and options.method not in ("auto", "row_tracking"):
         reason_text = "without keys only row ids show which rows belong together"
     if reason_text is not None:
+        is_answered = options.is_net or options.method != "snapshot_diff"
+        ways = "give keys" if is_answered else "use query min_delta or upsert, with keys"
         raise ReadMethodUnavailable(
             f"{options.query} of {source.log.uri} cannot be answered by {options.method}: {reason_text}.",
-            remedy="give keys and use query min_delta or upsert, or leave method at auto.",
+            remedy=f"{ways}, or leave method at auto.",
         )
 
 
@@ -258,12 +260,12 @@ async def _read_ranges(source: Source, part: list[_Version], options: QueryOptio
         requested = "the query is raw" if options.raw else "method is change_files"
         reason = f"{requested}, and {CHANGE_FEED} is on throughout"
         return [read_range for _, group in _by_flag(part) for read_range in _by_feed(group, options, reason)]
-    if options.method == "row_tracking" or (options.is_net and not options.keys):
+    if options.method == "row_tracking" or options.needs_row_ids:
         reason = (
-            "method is row_tracking"
-            if options.method == "row_tracking"
-            else "no keys are set, so the query compares rows by row id"
+            "row_ids is set" if options.row_ids else "no keys are set, so the query compares rows by row id"
         )
+        if options.method == "row_tracking":
+            reason = "method is row_tracking"
         _refuse_untracked(source, part, options)
         return await _by_row_ids(source, part, options, reason)
     if options.method == "snapshot_diff":
@@ -375,8 +377,28 @@ def _refuse_untracked(source: Source, part: list[_Version], options: QueryOption
         )
     raise ReadMethodUnavailable(
         f"Version {commit.version} of {source.log.uri} cannot be read by row_tracking: {reason_text}.",
-        remedy="leave method at auto and give keys, or start after that version.",
+        remedy=f"{_without_row_ids(options)}; or set {ROW_TRACKING} to true, and start after that version.",
     )
+
+
+def refuse_untracked_snapshot(at: TableState, options: QueryOptions) -> None:
+    """Refuse a snapshot whose rows have no row ids, if they are requested.
+
+    :raises ReadMethodUnavailable: row tracking is off in that version
+    """
+    if options.row_ids and row_id_column(at.configuration) is None:
+        raise ReadMethodUnavailable(
+            f"The rows of {at.uri}, version {at.version}, have no row ids: {ROW_TRACKING} is not true.",
+            remedy=f"leave row_ids out; or set {ROW_TRACKING} to true, which gives all rows ids.",
+        )
+
+
+def _without_row_ids(options: QueryOptions) -> str:
+    """Return what makes a query do without row ids."""
+    ways = ["leave row_ids out"] if options.row_ids else []
+    ways += ["give keys"] if options.by_row_id else []
+    ways += ["leave method at auto"] if options.method == "row_tracking" else []
+    return " and ".join(ways)
 
 
 def _refuse_removing(source: Source, part: list[_Version]) -> None:
@@ -442,7 +464,9 @@ def _compared(
     part: list[_Version], options: QueryOptions, carries: Callable[[_Version], bool]
 ) -> list[tuple[bool, list[_Version]]]:
     """Split so that only commits that may carry rows over are compared; net queries never need it."""
-    return [(False, part)] if options.is_net or options.raw else _runs(part, carries)
+    # A row that is rewritten under another row id is another row, for who asks for row ids.
+    as_they_are = options.is_net or options.raw or options.needs_row_ids
+    return [(False, part)] if as_they_are else _runs(part, carries)
 
 
 def _ends(part: list[_Version]) -> tuple[int, int]:

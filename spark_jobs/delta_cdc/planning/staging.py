@@ -129,20 +129,20 @@ async def open_batch(observed: Observation[Any], staging: DeltaLog) -> tuple[Sea
     if omitting:
         raise BatchNotApplicable(
             f"Staging {staging.uri} holds versions {batch.versions} of {observed.source.uri}, read with "
-            f"{omitting}, which omits changes of these versions.",
-            remedy="read for an apply with query='full_delta' and without on_change_commit, and give where "
-            "and select to the apply; or use another staging table for this query.",
+            f"{omitting}, so it does not have every change of these versions in the columns of the source.",
+            remedy="read for an apply with query='full_delta', without on_change_commit and wide, and give "
+            "where and select to the apply; or use another staging table for this query.",
         )
     return batch.seal, batch.commit
 
 
 def _omitting_options(options: dict[str, Any]) -> str:
     """Return the options that make a batch leave out changes of its versions; "" if it has all changes."""
-    names = ["query", "where", "select"]
+    names = ["query", "where", "select", "wide"]
     if options["method"] == "added_files" and options["on_change_commit"] == "skip":
         # Whole commits may be missing, for every query.
         names += ["method", "on_change_commit"]
-    elif options["query"] == "full_delta" and not options["where"] and not options["select"]:
+    elif options["query"] == "full_delta" and not any(options[name] for name in names[1:]):
         return ""
     return ", ".join(f"{name} {options[name]!r}" for name in names if options[name])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Names of a batch's counts, in addition to ``rows``.
+#: Names of a batch's counts, in addition to ``rows``; the second ones of a wide query.
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete")
+WIDE_TYPES = ("insert", "update", "delete")
 
 
 def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
@@ -72,7 +73,7 @@ class ReadSteps(SealedSteps[ReadSpec, PreparedRows]):
         first = self.spec.steps[0]
         if self.spec.continues and first.planned_on is not None:
             rows = staged(self.session, self.spec.staging_uri, first.planned_on.version)
-            self.counts = _counted(rows)
+            self.counts = _counted(rows, wide=self.spec.options.wide)
         return super().run()
 
     def prepare(self, step: Step) -> PreparedRows:
@@ -135,7 +136,7 @@ class ReadSteps(SealedSteps[ReadSpec, PreparedRows]):
                     step.starting_version, step.ending_version
                 )
                 rows = rows.where(is_in_step)
-            return _counted(rows)
+            return _counted(rows, wide=self.spec.options.wide)
         except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
             log.warning("the rows in %s could not be counted: %s", self.spec.staging_uri, reason(error))
             return {}
@@ -168,18 +169,14 @@ def staged(session: SparkSession, staging: str, version: int) -> DataFrame:
 
 
 def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
-    options, by_row_id = spec.options, False
+    options, answer = spec.options, queries.answer
     if step.read.begins:
         rows = _snapshot(session, spec, step)
-        if options.is_net and not options.keys:
-            # A snapshot has only inserts, and without keys the query cannot net them.
-            options = replace(options, query="full_delta")
+        answer = queries.of_snapshot
     elif not step.read.reads_source:
         assert step.planned_on is not None
         rows = staged(session, spec.staging_uri, step.planned_on.version)
     else:
-        # Without keys, use row ids instead.
-        by_row_id = options.is_net and not options.keys
         rows = change.change_rows(
             session,
             spec.source_uri,
@@ -187,11 +184,12 @@ def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
             step.source_columns,
             at=step.at,
             manifests_uri=spec.manifests_uri,
-            with_row_id=by_row_id,
+            tracking=options.tracking,
+            where=options.where,
         )
         if spec.plain:
             return rows
-    return queries.answer(
+    return answer(
         rows,
         options,
         source=spec.source_uri,
@@ -203,7 +201,10 @@ def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
 def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
     version = F.lit(step.at).cast("bigint")
     commit_time = feed.commit_timestamp(session, spec.source_uri, step.at)
-    return feed.snapshot_rows(session, spec.source_uri, step.at, step.source_columns).withColumns(
+    tracking = spec.options.tracking if spec.options.row_ids else ()
+    return feed.snapshot_rows(
+        session, spec.source_uri, step.at, step.source_columns, tracking=tracking
+    ).withColumns(
         {
             reserved_columns.CHANGE_TYPE: F.lit("insert"),
             reserved_columns.COMMIT_VERSION: version,
@@ -214,7 +215,7 @@ def _snapshot(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
 
 
 # -- counts -------------------------------------------------------------------------------------
-def _counted(rows: DataFrame) -> dict[str, int]:
+def _counted(rows: DataFrame, *, wide: bool) -> dict[str, int]:
     """Count staged rows by change type; this reads one narrow column.
 
     An observation of the write would need no read, but if Delta skips the write, it never arrives and the
@@ -224,4 +225,5 @@ def _counted(rows: DataFrame) -> dict[str, int]:
         row[reserved_columns.CHANGE_TYPE]: int(row["count"])
         for row in rows.groupBy(reserved_columns.CHANGE_TYPE).count().collect()
     }
-    return {"rows": sum(counts.values()), **{name: counts.get(name, 0) for name in CHANGE_TYPES}}
+    names = WIDE_TYPES if wide else CHANGE_TYPES
+    return {"rows": sum(counts.values()), **{name: counts.get(name, 0) for name in names}}

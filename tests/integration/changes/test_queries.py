@@ -22,7 +22,7 @@ from delta_cdc.core.errors import (
     WrongReader,
 )
 from delta_cdc.core.options import QueryOptions
-from delta_cdc.core.reserved_columns import ORDER, ROW_ID
+from delta_cdc.core.reserved_columns import ORDER, ROW_ID, ROW_VERSION
 from delta_cdc.spark.changes.queries import answer, drop_carry_over, named_in_plan
 
 if TYPE_CHECKING:
@@ -252,6 +252,85 @@ def test_row_ids_stand_in_for_keys(spark: SparkSession) -> None:
     assert told(found) == {"c": sorted(["< 1 a @5", "> 2 a @5", "D 7 a @9", "I 7 a @6"])}
 
 
+#: Change rows; the wide rows of ``full_delta`` and of ``min_delta``; the inserts that survive. ``~`` is an
+#: update, with the old and the new value.
+SHAPES = {
+    "one history": (
+        "I 1 a @1; < 1 a @2; > 1 b @2; < 1 b @4; > 1 c @4",
+        "I 1 -/a @1; ~ 1 a/b @2; ~ 1 b/c @4",
+        "I 1 -/c @4",
+        "I 1 a @1",
+    ),
+    "it existed before": ("< 1 a @2; > 1 b @2; D 1 b @3", "~ 1 a/b @2; D 1 b/- @3", "D 1 a/- @3", ""),
+    "gone, and back in another version": (
+        "I 1 a @1; D 1 a @3; I 1 b @5",
+        "I 1 -/a @1; D 1 a/- @3; I 1 -/b @5",
+        "I 1 -/b @5",
+        "I 1 b @5",
+    ),
+    "gone, and back in one version": ("D 1 a @3; I 1 b @3", "~ 1 a/b @3", "~ 1 a/b @3", "I 1 b @3"),
+    "inserted, and replaced in one version": (
+        "I 1 a @1; D 1 a @3; I 1 b @3",
+        "I 1 -/a @1; ~ 1 a/b @3",
+        "I 1 -/b @3",
+        "I 1 b @3",
+    ),
+    "gone for good": ("I 1 a @1; D 1 a @2", "I 1 -/a @1; D 1 a/- @2", "", ""),
+    "an update of nothing": ("< 1 a @1; > 1 a @1", "~ 1 a/a @1", "", ""),
+    "another key": (
+        "I 1 a @1; < 1 a @2; > 2 a @2",
+        "I 1 -/a @1; D 1 a/- @2; I 2 -/a @2",
+        "I 2 -/a @2",
+        "I 2 a @2",
+    ),
+    "NULL values": (
+        "< 1 - @1; > 1 a @1; I 2 - @1",
+        "~ 1 -/a @1; I 2 -/- @1",
+        "~ 1 -/a @1; I 2 -/- @1",
+        "I 2 - @1",
+    ),
+}
+
+
+def test_wide_rows_and_inserts_that_survive(spark: SparkSession) -> None:
+    rows = change_rows(spark, [(name, case[0]) for name, case in SHAPES.items()])
+    keys = ("case", "id")
+    found = [_wide(ask(rows, query, keys=keys, wide=True)) for query in ("full_delta", "min_delta")]
+    surviving = Answers(lambda query: ask(rows, query, keys=keys, only_surviving=True))
+    for name, (_, full, net, last) in SHAPES.items():
+        wanted = [
+            sorted(part.strip() for part in text.split(";") if part.strip()) for text in (full, net, last)
+        ]
+        assert [*(one.get(name, []) for one in found), surviving.to("append_only", name)] == wanted, name
+
+
+def _wide(found: DataFrame) -> dict[str, list[str]]:
+    letters = {"insert": "I", "update": "~", "delete": "D"}
+    lines_of: dict[str, list[str]] = defaultdict(list)
+    assert found.columns == ["old", "new", "_change_type", "_commit_version", "_commit_timestamp"]
+    for old, new, kind, version, _ in found.collect():
+        assert (kind == "insert") == (old is None)
+        assert (kind == "delete") == (new is None)
+        values = "/".join("-" if state is None or state["v"] is None else state["v"] for state in (old, new))
+        state = new or old
+        lines_of[state["case"]].append(f"{letters[kind]} {state['id']} {values} @{version}")
+    return {case: sorted(lines) for case, lines in lines_of.items()}
+
+
+def test_columns_of_row_tracking_are_no_change(spark: SparkSession) -> None:
+    """They are in each state, and a change of them alone is no change of the row."""
+    rows = change_rows(spark, [("c", "< 1 a @1; > 1 a @1; < 2 a @1; > 2 b @1; D 3 a @1; I 3 a @1")])
+    ids = rows.withColumns({ROW_ID: _expr("id * 10L"), ROW_VERSION: _expr("IF(_change_type IN "
+        "('delete', 'update_preimage'), 0L, _commit_version)")})  # fmt: skip
+    found = ask(ids, "min_delta", keys=("id",), row_ids=True)
+    assert found.columns[:5] == [*COLUMNS, "_row_id", "_row_commit_version"]
+    assert sorted(tuple(row[1:5]) for row in found.collect()) == [(2, "a", 20, 0), (2, "b", 20, 1)]
+    wide = ask(ids, "min_delta", keys=("id",), row_ids=True, wide=True)
+    assert [(tuple(row["old"]), tuple(row["new"])) for row in wide.collect()] == [
+        (("c", 2, "a", 20, 0), ("c", 2, "b", 20, 1))
+    ]
+
+
 def test_names_that_need_quoting(spark: SparkSession) -> None:
     rows = change_rows(spark, [("c", "< 1 a @1; > 1 b @1; I 2 c @1")]).withColumnsRenamed(
         {"case": "a.b", "id": "the `id`", "v": "x y"}
@@ -325,6 +404,9 @@ def test_one_shuffle_and_none_without_keys(spark: SparkSession, capsys: pytest.C
             found.explain()
             exchanges = capsys.readouterr().out.count("Exchange hashpartitioning")
             assert exchanges == (1 if query in ("upsert", "min_delta") or where else 0), (query, where)
+    for query, given in PAIRED.items():
+        ask(rows, query, keys=("case", "id"), **given).explain()
+        assert capsys.readouterr().out.count("Exchange hashpartitioning") == 1, query
 
 
 BAD_ROWS = [
@@ -364,6 +446,21 @@ def test_rows_that_cannot_be_right_are_refused_by_name(
     assert "SQLSTATE" not in str(named)
 
 
+PAIRED = {"full_delta": {"wide": True}, "append_only": {"only_surviving": True}}
+
+
+@pytest.mark.parametrize("query", PAIRED)
+def test_states_are_never_paired_by_guessing(spark: SparkSession, query: str) -> None:
+    """Also if the two rows of a key come from two versions: a delete could be of either of them."""
+    for name, rows, error, text in BAD_ROWS:
+        found = ask(change_rows(spark, [("c", rows)]), query, keys=("id",), **PAIRED[query])
+        with pytest.raises(Exception, match=f"{error.__name__}: /lake/t, versions 0-10: ") as caught:
+            found.collect()
+        named = named_in_plan(caught.value)
+        assert type(named) is error, name
+        assert text.removeprefix("c = c, ") in named.message
+
+
 @pytest.mark.parametrize("query", ["full_delta", "append_only"])
 def test_unknown_types_and_doubled_keys_of_queries_per_version(spark: SparkSession, query: str) -> None:
     unknown = change_rows(spark, [("c", "upsert 5 a @1; I 6 a @1")])
@@ -393,6 +490,8 @@ def test_raw_is_what_the_feed_holds(spark: SparkSession) -> None:
         ({"query": "upsert", "keys": ("id",), "select": ("v",)}, ColumnNotFound, "'id'"),
         ({"query": "upsert"}, InvalidConfiguration, "keys"),
         ({"query": "min_delta"}, InvalidConfiguration, "keys"),
+        ({"query": "full_delta", "wide": True}, InvalidConfiguration, "keys"),
+        ({"query": "append_only", "only_surviving": True}, InvalidConfiguration, "keys"),
         ({"query": "upsert", "keys": ("m",), "select": ("map(id, v) AS m",)}, InvalidExpression, "map<int"),
         ({"query": "full_delta", "keys": ("id",), "where": "nope = 1"}, InvalidExpression, "where"),
         ({"query": "full_delta", "keys": ("id",), "where": "_change_type = ''"}, InvalidExpression, "where"),

@@ -116,7 +116,7 @@ def test_a_partitioned_and_mapped_table_with_deletion_vectors(source: Source) ->
     )
     source.agrees_with_the_feed(1, 5)
     source.nets_to_the_end(3, 6, captures=("row_tracking", "snapshot_diff"))
-    rows = source.rows(6, 6, "row_tracking", net=True, with_row_id=True)
+    rows = source.rows(6, 6, "row_tracking", net=True, tracking=(ROW_ID,))
     found = rows.select(*METADATA_COLUMNS[:2], ROW_ID).collect()
     # RESTORE brings rows back under their ids, and with them commits of long ago.
     kinds = Counter(row[0] for row in found)

@@ -323,6 +323,8 @@ def test_the_capture_that_is_asked_for_is_taken_or_refused(tmp_path: Path) -> No
         QueryOptions("min_delta", method="snapshot_diff"),
         QueryOptions("min_delta", method="change_files"),
         QueryOptions("min_delta", method="added_files"),
+        QueryOptions("full_delta", method="change_files", wide=True),
+        QueryOptions("append_only", method="change_files", only_surviving=True),
     ],
 )
 def test_a_capture_that_cannot_answer_is_refused_by_name(tmp_path: Path, options: QueryOptions) -> None:
@@ -330,6 +332,50 @@ def test_a_capture_that_cannot_answer_is_refused_by_name(tmp_path: Path, options
     source.append()
     with pytest.raises(ReadMethodUnavailable, match=f"{options.query} of .* by {options.method}"):
         plan(source, 1, options=options)
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (
+            QueryOptions(row_ids=True),
+            "leave row_ids out; or set delta.enableRowTracking to true, and start after",
+        ),
+        (QueryOptions(wide=True), "give keys; or set"),
+        (QueryOptions("min_delta", row_ids=True), "leave row_ids out and give keys; or set"),
+        (QueryOptions("append_only", only_surviving=True), "give keys; or set"),
+        (QueryOptions(method="row_tracking"), "leave method at auto; or set"),
+    ],
+)
+def test_who_has_no_row_ids_learns_what_to_do(tmp_path: Path, options: QueryOptions, remedy: str) -> None:
+    source = table(tmp_path, **FEED)
+    source.append()
+    with pytest.raises(
+        ReadMethodUnavailable, match=r"Version 1 .* cannot be read by row_tracking"
+    ) as refused:
+        plan(source, 1, options=options)
+    assert remedy in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        QueryOptions("full_delta", row_ids=True),
+        QueryOptions("full_delta", wide=True),
+        QueryOptions("append_only", only_surviving=True),
+    ],
+)
+def test_who_needs_row_ids_reads_by_them_and_compares_no_content(
+    tmp_path: Path, options: QueryOptions
+) -> None:
+    """Of two equal rows, content does not say which one was written again under another id."""
+    source = table(tmp_path, **TRACKED, **FEED)
+    source.append()
+    source.overwrite()
+    found = plan(source, 1, options=options).read_ranges
+    assert [(one.method, one.compare) for one in found] == [("row_tracking", False)]
+    with_keys = replace(options, keys=("id",), row_ids=False)
+    assert {one.method for one in plan(source, 1, options=with_keys).read_ranges} == {"change_files"}
 
 
 def test_added_files_fail_at_a_commit_that_removes_or_leave_it_out(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from delta_cdc.core.errors import (
     NoOpenBatch,
     OtherBatchOpen,
     RangeNotContiguous,
+    ReadMethodUnavailable,
     SchemaChangeInRange,
     SourceHistoryChanged,
     TargetWithoutWatermark,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from tests.support.tables import Tables
 
 NET = QueryOptions("min_delta", keys=("id",))
+SURVIVING = QueryOptions("append_only", keys=("id",), only_surviving=True)
 FULL: dict[str, Any] = {
     "query": "full_delta",
     "keys": [],
@@ -94,6 +96,8 @@ def commit(tables: Tables, ending: int | None = None) -> CommitPlan:
     [
         (QueryOptions(), [("apply", 3, 4), ("apply", 5, 5)], False),
         (NET, [("apply", 3, 4), ("apply", 5, 5), ("answer", 3, 5)], True),
+        (SURVIVING, [("apply", 3, 4), ("apply", 5, 5), ("answer", 3, 5)], True),
+        (QueryOptions(keys=("id",), wide=True), [("apply", 3, 4), ("apply", 5, 5)], False),
     ],
 )
 def test_milestones(tables: Tables, options: QueryOptions, steps: list[Any], plain: bool) -> None:
@@ -250,6 +254,11 @@ def test_a_batch_of_milestones_is_in_turn_until_the_target_moves(tables: Tables)
         ({"options": {**FULL, "where": "id > 1", "keys": ["id"]}}, "where 'id > 1'", "another staging table"),
         ({"options": {**FULL, "select": ["id"]}}, r"select \['id'\]", "another staging table"),
         (
+            {"options": {**FULL, "wide": True, "keys": ["id"]}},
+            "wide True",
+            "without on_change_commit and wide",
+        ),
+        (
             {"options": {**FULL, "method": "added_files", "on_change_commit": "skip"}},
             "on_change_commit 'skip'",
             "without on_change_commit",
@@ -283,6 +292,12 @@ def test_the_first_batch_of_a_sink_is_a_snapshot(tables: Tables) -> None:
     assert spec.configuration["committed"] is None
     with pytest.raises(InvalidConfiguration, match=r"staging .* has no watermark yet"):
         tables.read(target=None, starting_version=3)
+
+
+def test_a_snapshot_without_row_ids_is_refused(tables: Tables) -> None:
+    with pytest.raises(ReadMethodUnavailable, match=r"version 5, have no row ids") as refused:
+        tables.read(target=None, options=QueryOptions(row_ids=True))
+    assert "leave row_ids out" in refused.value.remedy
 
 
 def test_a_sink_goes_on_behind_what_was_committed(tables: Tables) -> None:

@@ -582,7 +582,7 @@ def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
     """Return the events of a change feed, each with the state before it, and their shape."""
     options = context.options
     raw = context.step.source_columns if options.sets_rows_aside else ()
-    changes, shape = context.read(from_feed.change_rows(context), raw=raw)
+    changes, shape = context.read(from_feed.change_rows(context, options.where), raw=raw)
     carried = () if options.columns_to_update is None else (rows.CARRIED,)
     kept = (rows.RAW,) if raw else ()
     tested = bool(options.rules)

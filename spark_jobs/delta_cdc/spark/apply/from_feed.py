@@ -43,8 +43,11 @@ _NULL_SEQUENCE, _INVALID = f"{PLAN_PREFIX}null_sequence", f"{PLAN_PREFIX}invalid
 _BROKEN, _FIRST_BEFORE = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
 
 
-def change_rows(context: StepContext) -> DataFrame:
-    """Return the change rows of a step, without any filter or projection."""
+def change_rows(context: StepContext, where: str | None = None) -> DataFrame:
+    """Return the change rows of a step, without any filter or projection.
+
+    :param where: see :func:`delta_cdc.spark.changes.rows.change_rows`
+    """
     step, staging = context.step, context.step.read.staging
     if staging is not None:
         return captured.staged_rows(context.session, staging, step.source_columns)
@@ -55,6 +58,7 @@ def change_rows(context: StepContext) -> DataFrame:
         step.source_columns,
         at=step.at,
         manifests_uri=context.spec.manifests_uri,
+        where=where,
     )
 
 
@@ -66,7 +70,7 @@ def merge(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     context = StepContext.of(session, spec, step)
     quarantines = spec.options.on_invalid == "quarantine"
     raw = step.source_columns if quarantines else ()
-    changes, shape = context.read(change_rows(context), raw)
+    changes, shape = context.read(change_rows(context, context.options.where), raw)
     schema.check_target(context, shape)
     try:
         return _merge(context, changes, shape)

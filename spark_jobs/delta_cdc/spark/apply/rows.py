@@ -317,7 +317,8 @@ def shape_of(
     """
     values = [name for name in rows.columns if name not in keep]
     added = tuple(options.added_columns)
-    states.refuse_reserved(values, source, added)
+    others = f", or choose another {' or '.join(options.added_columns.values())}" if added else ""
+    states.refuse_reserved(values, source, added, remedy=f"rename it with select{others}.")
     states.refuse_doubled(values, "select or partition_by")
     keys = states.match(values, options.keys, "keys", source)
     current = () if options.current_column is None else (options.current_column,)

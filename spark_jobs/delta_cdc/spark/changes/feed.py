@@ -18,7 +18,14 @@ from delta_cdc.core.errors import (
     VersionsExpired,
     WrongReader,
 )
-from delta_cdc.core.reserved_columns import AFTER_TYPES, BEFORE_TYPES, CHANGE_TYPE, METADATA_COLUMNS
+from delta_cdc.core.reserved_columns import (
+    AFTER_TYPES,
+    BEFORE_TYPES,
+    CHANGE_TYPE,
+    METADATA_COLUMNS,
+    ROW_ID,
+    ROW_VERSION,
+)
 from delta_cdc.core.sql import quote, table
 from delta_cdc.spark.sealed.commit_files import commit_hash
 from delta_cdc.spark.sessions import SCHEMA_AS_OF, confs_for_a_moment, is_connect, value_of
@@ -141,16 +148,29 @@ def _refuse_other_schema(
 
 
 def snapshot_rows(
-    session: SparkSession, source: str, version: int, columns: Sequence[str], staging: Staging | None = None
+    session: SparkSession,
+    source: str,
+    version: int,
+    columns: Sequence[str],
+    staging: Staging | None = None,
+    *,
+    tracking: Sequence[str] = (),
 ) -> DataFrame:
-    """Read the table as of ``version``, or the staged copy of that snapshot."""
+    """Read the table as of ``version``, or the staged copy of that snapshot.
+
+    :param tracking: :data:`ROW_ID` and :data:`ROW_VERSION`, as far as they are needed
+    """
     uri, at = (staging.uri, staging.version) if staging is not None else (source, version)
-    return (
-        session.read.format("delta")
-        .option("versionAsOf", at)
-        .load(uri)
-        .select(*[quote(name) for name in columns])
-    )
+    rows = session.read.format("delta").option("versionAsOf", at).load(uri)
+    return rows.select(*[quote(name) for name in columns], *(tracked(rows, tracking) if tracking else ()))
+
+
+def tracked(rows: DataFrame, tracking: Sequence[str] = (ROW_ID, ROW_VERSION)) -> list[Column]:
+    """Return columns of row tracking of a Delta table that Spark reads."""
+    # Not "_metadata.row_id": the table may have a column of the name _metadata.
+    metadata = rows.metadataColumn("_metadata")
+    names = {ROW_ID: "row_id", ROW_VERSION: "row_commit_version"}
+    return [metadata[names[name]].alias(name) for name in tracking]
 
 
 def commit_timestamp(session: SparkSession, source: str, version: int) -> Column:

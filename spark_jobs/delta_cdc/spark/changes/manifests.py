@@ -33,9 +33,11 @@ from delta_cdc.core.reserved_columns import (
     METADATA_COLUMNS,
     ORDER,
     ROW_ID,
+    ROW_VERSION,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.storage_options import hadoop_uri
+from delta_cdc.spark.changes import feed, states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 #: Ends the text of the error that Spark raises for rows that share a row id.
 SHARED_REMEDY = "read them by another method, and inform the table's writers: its row ids are not unique."
 
-_SIDE, _ROW_VERSION = f"{PLAN_PREFIX}side", f"{PLAN_PREFIX}row_version"
+_SIDE = f"{PLAN_PREFIX}side"
 _BEFORE, _AFTER = f"{PLAN_PREFIX}before", f"{PLAN_PREFIX}after"
 _N_BEFORE, _N_AFTER = f"{PLAN_PREFIX}n_before", f"{PLAN_PREFIX}n_after"
 _TIME, _ROW, _TYPE, _STATE = (f"{PLAN_PREFIX}{name}" for name in ("time", "row", "type", "state"))
@@ -57,7 +59,8 @@ def change_rows(
     manifests_uri: str,
     columns: Sequence[str],
     *,
-    with_row_id: bool = False,
+    tracking: Sequence[str] = (),
+    where: str | None = None,
 ) -> DataFrame:
     """Read the change rows of a range from its file manifest.
 
@@ -71,18 +74,24 @@ def change_rows(
     row tracking records it, otherwise the last version.
 
     :param columns: the table's columns as of the end of the range for which the manifest was written
-    :param with_row_id: also return :data:`ROW_ID`; only row tracking has it
+    :param tracking: :data:`ROW_ID` and :data:`ROW_VERSION`, as far as they are needed; only row tracking has
+        them
+    :param where: see :func:`delta_cdc.spark.changes.rows.change_rows`
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
-        (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
+        (timestamp), :data:`ORDER` (long), and ``tracking`` (long)
     """
-    if with_row_id and read_range.method != "row_tracking":
+    if tracking and read_range.method != "row_tracking":
         raise ValueError(f"{read_range.method} knows no row ids")
     manifest = session.read.format("delta").load(hadoop_uri(location(manifests_uri, read_range)))
     marks = str(manifest.schema[SIDES].metadata.get(MARKS, ""))
-    output_columns = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [ROW_ID] * with_row_id
+    output_columns = [quote(name) for name in (*columns, *METADATA_COLUMNS, ORDER)] + [*tracking]
     if read_range.method == "change_files":
         return _feed_rows(manifest, columns, marks).select(*output_columns)
     file_rows = _read(manifest, read_range, columns)
+    if read_range.method == "row_tracking":
+        # Spark moves no filter before the matching of rows. The states of a row that only moved to another
+        # file are equal, so the filter takes both or none.
+        file_rows = states.filtered(file_rows, where, (SIDES, ROW_ID, ROW_VERSION))
     has_added_or_removed = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
     parts = (
         [_added_or_removed(_part(file_rows, "[id]", marks), read_range, columns)]
@@ -99,11 +108,8 @@ def _read(manifest: DataFrame, read_range: ReadRange, columns: Sequence[str]) ->
     names = [quote(name) for name in (*columns, SIDES)]
     if read_range.method != "row_tracking":
         null_id = F.lit(None).cast("bigint")
-        return manifest.select(*names, null_id.alias(ROW_ID), null_id.alias(_ROW_VERSION))
-    # Not "_metadata.row_id": the table may have a column of the name _metadata.
-    metadata = manifest.metadataColumn("_metadata")
-    row_version = metadata["row_commit_version"].alias(_ROW_VERSION)
-    return manifest.select(*names, metadata["row_id"].alias(ROW_ID), row_version)
+        return manifest.select(*names, null_id.alias(ROW_ID), null_id.alias(ROW_VERSION))
+    return manifest.select(*names, *feed.tracked(manifest))
 
 
 def _feed_rows(manifest: DataFrame, columns: Sequence[str], marks: str) -> DataFrame:
@@ -161,7 +167,7 @@ def _part(file_rows: DataFrame, marks: str, present: str) -> DataFrame:
 def _added_or_removed(file_rows: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the rows of added files as inserted, and those of removed files as deleted."""
     inserted = F.col(_SIDE).startswith(INSERTED_MARK)
-    version, time = _commit(read_range, F.when(inserted, F.col(_ROW_VERSION)))
+    version, time = _commit(read_range, F.when(inserted, F.col(ROW_VERSION)))
     return file_rows.select(
         *[quote(name) for name in columns],
         F.when(inserted, "insert").otherwise("delete").alias(METADATA_COLUMNS[0]),
@@ -169,6 +175,7 @@ def _added_or_removed(file_rows: DataFrame, read_range: ReadRange, columns: Sequ
         F.timestamp_millis(time).alias(COMMIT_TIMESTAMP),
         F.col(ORDER),
         F.col(ROW_ID),
+        F.col(ROW_VERSION),
     )
 
 
@@ -176,7 +183,7 @@ def _matched(file_rows: DataFrame, read_range: ReadRange, columns: Sequence[str]
     """Return the changes found by matching row ids before and after."""
     state = F.struct(
         *[F.col(quote(name)).alias(f"{PLAN_PREFIX}{index}") for index, name in enumerate(columns)],
-        F.col(_ROW_VERSION).alias(_ROW_VERSION),
+        F.col(ROW_VERSION).alias(ROW_VERSION),
     )
     before, after = F.col(_SIDE).startswith(BEFORE_MARK), F.col(_SIDE).startswith(AFTER_MARK)
     # All rows of a net range have one order, and without it a net query by row ids needs no second shuffle.
@@ -194,7 +201,7 @@ def _matched(file_rows: DataFrame, read_range: ReadRange, columns: Sequence[str]
 def _transitions(pairs: DataFrame, read_range: ReadRange, columns: Sequence[str]) -> DataFrame:
     """Return the change rows of pairs (row id, state before, state after)."""
     existed, exists = F.col(_N_BEFORE) > 0, F.col(_N_AFTER) > 0
-    versions = [F.col(f"{side}.{_ROW_VERSION}") for side in (_BEFORE, _AFTER)]
+    versions = [F.col(f"{side}.{ROW_VERSION}") for side in (_BEFORE, _AFTER)]
 
     def row(kind: str, side: str) -> Column:
         return F.struct(F.lit(kind).alias(_TYPE), F.col(side).alias(_STATE))
@@ -221,6 +228,7 @@ def _transitions(pairs: DataFrame, read_range: ReadRange, columns: Sequence[str]
         F.timestamp_millis(F.col(_TIME)).alias(COMMIT_TIMESTAMP),
         F.col(ORDER),
         F.col(ROW_ID),
+        state[ROW_VERSION].alias(ROW_VERSION),
     )
 
 

@@ -17,8 +17,9 @@ while it reads the rows, so the action raises it; :func:`named_in_plan` restores
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -41,8 +42,12 @@ from delta_cdc.core.reserved_columns import (
     CHANGE_TYPE,
     COMMIT_VERSION,
     METADATA_COLUMNS,
+    NEW,
+    OLD,
     ORDER,
     ROW_ID,
+    TRACKING_COLUMNS,
+    UPDATE,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.changes import states
@@ -57,6 +62,7 @@ if TYPE_CHECKING:
 
 _PREVIOUS = f"{PLAN_PREFIX}previous"
 _PREVIOUS_TYPE, _NEXT_TYPE = f"{PLAN_PREFIX}previous_type", f"{PLAN_PREFIX}next_type"
+_DELETED_AT = f"{PLAN_PREFIX}deleted_at"
 _LEFT, _CAME, _RANK = (f"{PLAN_PREFIX}{name}" for name in ("left", "came", "rank"))
 
 #: Maximum number of characters of a key that an error shows.
@@ -89,42 +95,65 @@ def answer(
 ) -> DataFrame:
     """Return the answer to a change query, lazily.
 
-    :param rows: change rows of the range; if they have the table's row ids
-        (:data:`~delta_cdc.core.reserved_columns.ROW_ID`), those are the keys
+    :param rows: change rows of the range, with the columns of row tracking that the query needs
     :param options: the query, its keys, filter and projection
     :param source: the table, for messages
     :param versions: the range for messages, for instance ``versions 3-9``
     :param columns: the table's columns
-    :return: the table's columns or the projection, ``_change_type``, ``_commit_version`` and
-        ``_commit_timestamp``; reading it raises ``KeyNotUnique``, ``NullKey`` and ``WrongReader`` as a Spark
-        exception whose text names class, table, version, an example and the remedy
-    :raises InvalidConfiguration: a net query without keys
+    :return: the table's columns or the projection, and the columns of row tracking as far as the query
+        requests them (if it is wide, all of these in the structs ``old`` and ``new``); ``_change_type``,
+        ``_commit_version`` and ``_commit_timestamp``; reading it raises ``KeyNotUnique``, ``NullKey`` and
+        ``WrongReader`` as a Spark exception whose text names class, table, version, an example and the remedy
+    :raises InvalidConfiguration: a query that needs keys has none, and the rows have no row ids
     :raises ColumnNotFound: a key is not a column
     :raises InvalidExpression: an expression does not resolve, or Spark cannot compare a key
     :raises ReservedColumnName: a projection has a name that the engine needs
     """
-    by_row_id = ROW_ID in rows.columns
-    if options.is_net and not options.keys and not by_row_id:
+    if options.by_row_id and ROW_ID not in rows.columns:
         raise InvalidConfiguration(
-            f"The net changes of {source}, {versions}, need keys.",
+            f"The query {options.query} of {source}, {versions}, needs keys to find the rows that belong "
+            "together.",
             remedy="set keys to the key columns.",
         )
-    keep = [*METADATA_COLUMNS, ORDER, *([ROW_ID] if by_row_id else [])]
+    keep = [*METADATA_COLUMNS, ORDER, *options.tracking]
     change_columns = rows.select(*[quote(name) for name in (*columns, *keep)])
     projected = states.projected(change_columns, options.where, options.select, keep)
     values = [name for name in projected.columns if name not in keep]
-    states.refuse_reserved(values, source)
+    tracked = TRACKING_COLUMNS if options.row_ids else ()
+    states.refuse_reserved(values, source, tracked, remedy="rename it with select, or leave row_ids out.")
     states.refuse_doubled(values, "select")
+    if tracked:
+        projected = projected.withColumns(dict(zip(tracked, map(F.col, options.tracking), strict=True)))
     place = f"{source}, {versions}"
-    if not options.is_net and options.where is None:
+    if not options.pairs_rows:
         changes = projected if options.raw else _check_types(projected, options.query == "append_only", place)
-        return changes.select(*map(quote, values), *METADATA_COLUMNS)
-    keys = [ROW_ID] if by_row_id else list(states.match(values, options.keys, "keys", source))
+        return changes.select(*map(quote, (*values, *tracked)), *METADATA_COLUMNS)
+    keys = [ROW_ID] if options.by_row_id else list(states.match(values, options.keys, "keys", source))
     _refuse_without_equality(projected, keys)
     if options.is_net:
-        return _net(projected, keys, values, place, both=options.query == "min_delta")
-    changes = _changes_by_key(projected, keys, values, place)
-    return changes.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else changes
+        both = options.query == "min_delta"
+        return _net(projected, keys, values, place, both=both, wide=options.wide, tracked=tracked)
+    output = (*values, *tracked)
+    if options.wide:
+        return _wide_by_key(projected, keys, output, place)
+    return _changes_by_key(projected, keys, output, place, options)
+
+
+def of_snapshot(rows: DataFrame, options: QueryOptions, **given: Any) -> DataFrame:
+    """Return the answer to a change query for the rows of a snapshot, which are all inserts.
+
+    Without keys, a snapshot needs no row ids: no row has a counterpart.
+
+    :param given: as for :func:`answer`
+    """
+    if not options.by_row_id:
+        return answer(rows, options, **given)
+    plain = replace(options, query="full_delta", wide=False, only_surviving=False)
+    inserted = answer(rows, plain, **given)
+    if not options.wide:
+        return inserted
+    state = F.struct(*[quote(name) for name in inserted.columns if name not in METADATA_COLUMNS])
+    return inserted.select(F.when(F.lit(False), state).alias(OLD), state.alias(NEW), *METADATA_COLUMNS)
 
 
 def named_in_plan(error: BaseException) -> DeltaCdcError | None:
@@ -186,27 +215,39 @@ def _position(keys: Sequence[str], place: str) -> Column:
     )
 
 
-def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str, *, both: bool) -> DataFrame:
-    """Return the net effect per key: the states at both ends, or only the last state."""
+def _net(
+    rows: DataFrame,
+    keys: Sequence[str],
+    values: Sequence[str],
+    place: str,
+    *,
+    both: bool,
+    wide: bool,
+    tracked: Sequence[str],
+) -> DataFrame:
+    """Return the net effect per key: the states at both ends, or only the last state.
+
+    :param wide: both states in one row
+    :param tracked: columns that the states have too, and whose change is no change of the row
+    """
     in_order, history = states.placed(rows, keys, _position(keys, place))
     # Spark computes a window over the whole history once per key, not once per row.
     whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    state = [F.col(quote(name)) for name in values]
+    state = [F.col(quote(name)) for name in (*values, *tracked)]
     with_before = in_order.withColumn(
         states.BEFORE, F.first(F.when(is_before(), F.struct(*state))).over(whole)
     )
-    version = F.shiftright(states.NEXT, 1)
-    last = with_before.where(
-        F.when(states.is_duplicate(), _not_unique(keys, version, place).cast("boolean")).otherwise(
-            F.col(states.NEXT).isNull()
-        )
-    )
+    last = with_before.where(_one_row(keys, place).otherwise(F.col(states.NEXT).isNull()))
     existed, before = F.col(states.BEFORE).isNotNull(), F.col(states.BEFORE)
     unchanged = existed & same(states.BEFORE, None, rows.schema, values)
     if not both:
         kind = F.when(existed, "update_postimage").otherwise("insert").alias(CHANGE_TYPE)
         return last.where(is_after() & ~unchanged).select(*state, kind, *METADATA_COLUMNS[1:])
-    first_values = [before.getField(name).alias(name) for name in values]
+    if wide:
+        kind = F.when(is_before() & existed, "delete").when(is_after() & ~existed, "insert")
+        kind = kind.when(is_after() & ~unchanged, UPDATE)
+        return _wide(last, kind, before, F.when(is_after(), F.struct(*state)))
+    first_values = [before.getField(name).alias(name) for name in (*values, *tracked)]
 
     def row(kind: str, state_values: Sequence[Column]) -> Column:
         return F.struct(*state_values, F.lit(kind).alias(CHANGE_TYPE))
@@ -222,8 +263,49 @@ def _net(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str
     return last.select(F.inline(changes), *METADATA_COLUMNS[1:])
 
 
-def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str], place: str) -> DataFrame:
-    """Return every change by key. A state without a counterpart in its version is an insert or a delete."""
+def _wide(rows: DataFrame, kind: Column, old: Column, new: Column) -> DataFrame:
+    """Return one row per change; a row whose ``kind`` is NULL is no change."""
+    columns = (old.alias(OLD), new.alias(NEW), kind.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:])
+    return rows.select(*columns).where(F.col(CHANGE_TYPE).isNotNull())
+
+
+def _wide_by_key(rows: DataFrame, keys: Sequence[str], columns: Sequence[str], place: str) -> DataFrame:
+    """Return every change by key as one row.
+
+    A key with a state before and a state after a version is an update, also if the version deleted the row
+    and inserted another one.
+    """
+    in_order, history = states.placed(rows, keys, _position(keys, place))
+    state = F.struct(*[F.col(quote(name)) for name in columns])
+    with_neighbours = in_order.withColumns(
+        {_PREVIOUS: F.lag(states.POSITION).over(history), states.AFTER: F.lead(state).over(history)}
+    ).where(_one_row(keys, place).otherwise(True))
+    followed, preceded = _has_counterpart()
+    kind = F.when(is_before(), F.when(followed, UPDATE).otherwise("delete")).when(~preceded, "insert")
+    new = F.when(is_after(), state).when(followed, F.col(states.AFTER))
+    return _wide(with_neighbours, kind, F.when(is_before(), state), new)
+
+
+def _has_counterpart() -> tuple[Column, Column]:
+    """Return whether the other state of a row in its version follows it, and whether it precedes it."""
+    position = F.col(states.POSITION)
+    followed = F.coalesce(F.col(states.NEXT) == position + 1, F.lit(False))
+    return followed, F.coalesce(F.col(_PREVIOUS) == position - 1, F.lit(False))
+
+
+def _one_row(keys: Sequence[str], place: str) -> Column:
+    """Return the first branch of a condition, which raises an error if two rows have one key."""
+    version = F.shiftright(states.NEXT, 1)
+    return F.when(states.is_duplicate(), _not_unique(keys, version, place).cast("boolean"))
+
+
+def _changes_by_key(
+    rows: DataFrame, keys: Sequence[str], columns: Sequence[str], place: str, options: QueryOptions
+) -> DataFrame:
+    """Return every change by key, or the inserts alone.
+
+    A state without a counterpart in its version is an insert or a delete.
+    """
     in_order, history = states.placed(rows, keys, _position(keys, place))
     with_neighbours = in_order.withColumns(
         {
@@ -232,10 +314,8 @@ def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str],
             _NEXT_TYPE: F.lead(CHANGE_TYPE).over(history),
         }
     )
-    position, kind = F.col(states.POSITION), F.col(CHANGE_TYPE)
-    unique = F.coalesce(position != F.col(_PREVIOUS), F.lit(True))
-    followed = F.coalesce(F.col(states.NEXT) == position + 1, F.lit(False))
-    preceded = F.coalesce(F.col(_PREVIOUS) == position - 1, F.lit(False))
+    kind = F.col(CHANGE_TYPE)
+    followed, preceded = _has_counterpart()
     replaced = ((kind == "delete") & (F.col(_NEXT_TYPE) == "insert")) | (
         (kind == "insert") & (F.col(_PREVIOUS_TYPE) == "delete")
     )
@@ -246,10 +326,20 @@ def _changes_by_key(rows: DataFrame, keys: Sequence[str], values: Sequence[str],
         .when(is_before(), "update_preimage")
         .otherwise("update_postimage")
     )
+    # Without the states between them, rows of two versions may share a key: where deletes are skipped.
+    unique = F.coalesce(F.col(states.POSITION) != F.col(_PREVIOUS), F.lit(True))
     duplicate_error = _not_unique(keys, F.col(ORDER), place).cast("boolean")
-    return with_neighbours.where(F.when(unique, True).otherwise(duplicate_error)).select(
-        *[F.col(quote(name)) for name in values], change_type.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
+    changes = with_neighbours.where(F.when(unique, True).otherwise(duplicate_error))
+    if options.only_surviving:
+        changes = changes.where(_one_row(keys, place).otherwise(True))
+        whole = history.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+        deleted_at = F.max(F.when(change_type == "delete", F.col(states.POSITION))).over(whole)
+        changes = changes.withColumn(_DELETED_AT, deleted_at)
+        changes = changes.where(F.coalesce(F.col(states.POSITION) > F.col(_DELETED_AT), F.lit(True)))
+    changes = changes.select(
+        *[F.col(quote(name)) for name in columns], change_type.alias(CHANGE_TYPE), *METADATA_COLUMNS[1:]
     )
+    return changes.where(f"{CHANGE_TYPE} = 'insert'") if options.query == "append_only" else changes
 
 
 def _refuse_without_equality(rows: DataFrame, keys: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from delta_cdc.core import codec
-from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER, ROW_ID
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.changes import feed, manifests
 from delta_cdc.spark.changes.queries import drop_carry_over
@@ -34,7 +34,8 @@ def change_rows(
     *,
     at: int,
     manifests_uri: str = "",
-    with_row_id: bool = False,
+    tracking: Sequence[str] = (),
+    where: str | None = None,
 ) -> DataFrame:
     """Read the changes of a range.
 
@@ -43,14 +44,19 @@ def change_rows(
     :param columns: the table's columns as of version ``at``
     :param at: the end of the range, which determines the columns
     :param manifests_uri: folder of the file manifests; see :mod:`delta_cdc.delta_log.file_manifests`
-    :param with_row_id: return the row id too; every part must be read by row tracking
+    :param tracking: the columns of row tracking (:mod:`delta_cdc.core.reserved_columns`), as far as they
+        are needed; every part must then be read by row tracking
+    :param where: the predicate by which the caller filters the states that this returns. A read method may
+        leave out other states early; of a row that leaves the filter, the change is then a delete
     :return: ``columns``, ``_change_type`` (string), ``_commit_version`` (long), ``_commit_timestamp``
-        (timestamp), :data:`ORDER` (long), and :data:`ROW_ID` (long) if requested
+        (timestamp), :data:`ORDER` (long), and ``tracking`` (long)
     """
     parts = []
     for read_range in read_ranges:
         if read_range.by_manifest:
-            rows = manifests.change_rows(session, read_range, manifests_uri, columns, with_row_id=with_row_id)
+            rows = manifests.change_rows(
+                session, read_range, manifests_uri, columns, tracking=tracking, where=where
+            )
         elif read_range.needs_manifest:
             versions = f"{read_range.starting_version}-{read_range.ending_version}"
             raise ValueError(f"the file manifest of versions {versions} was not written")
@@ -61,7 +67,7 @@ def change_rows(
         parts.append(drop_carry_over(rows, columns) if read_range.compare else rows)
     if not parts:
         nothing = feed.snapshot_rows(session, source, at, columns).limit(0)
-        return _as_changes(nothing, with_row_id=with_row_id)
+        return _as_changes(nothing, tracking)
     return _united(parts)
 
 
@@ -73,24 +79,22 @@ def _united(parts: list[DataFrame]) -> DataFrame:
     return parts[0]
 
 
-def no_rows(session: SparkSession, schema: str, *, with_row_id: bool = False) -> DataFrame:
+def no_rows(session: SparkSession, schema: str, *, tracking: Sequence[str] = ()) -> DataFrame:
     """Return an empty DataFrame with the columns of :func:`change_rows`. Nothing is read.
 
     :param schema: the table's columns as in Delta's log (JSON), so that an old version needs no time travel
     """
-    return _as_changes(
-        session.createDataFrame([], StructType.fromJson(codec.parsed(schema))), with_row_id=with_row_id
-    )
+    return _as_changes(session.createDataFrame([], StructType.fromJson(codec.parsed(schema))), tracking)
 
 
-def _as_changes(nothing: DataFrame, *, with_row_id: bool) -> DataFrame:
+def _as_changes(nothing: DataFrame, tracking: Sequence[str]) -> DataFrame:
     return nothing.select(
         "*",
         F.lit(None).cast("string").alias(METADATA_COLUMNS[0]),
         F.lit(None).cast("bigint").alias(METADATA_COLUMNS[1]),
         F.lit(None).cast("timestamp").alias(METADATA_COLUMNS[2]),
         F.lit(None).cast("bigint").alias(ORDER),
-        *([F.lit(None).cast("bigint").alias(ROW_ID)] if with_row_id else []),
+        *[F.lit(None).cast("bigint").alias(name) for name in tracking],
     )
 
 

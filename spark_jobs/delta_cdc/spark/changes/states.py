@@ -75,7 +75,13 @@ def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str
     return tuple(by_lower[name.lower()] for name in wanted)
 
 
-def refuse_reserved(columns: Iterable[str], where: str, more: Sequence[str] = ()) -> None:
+def refuse_reserved(
+    columns: Iterable[str],
+    where: str,
+    more: Sequence[str] = (),
+    *,
+    remedy: str = "rename it with select.",
+) -> None:
     """Refuse columns whose names the engine needs.
 
     :param more: reserved names, in addition to those of the change feed and of the engine's plans
@@ -87,7 +93,7 @@ def refuse_reserved(columns: Iterable[str], where: str, more: Sequence[str] = ()
         raise ReservedColumnName(
             f"{where} has the column {', '.join(map(repr, bad))}, a name that the change feed, our plans or "
             "the target need.",
-            remedy=f"rename it with select{', or choose other start_column and end_column' if more else ''}.",
+            remedy=remedy,
         )
 
 
@@ -100,14 +106,23 @@ def projected(rows: DataFrame, where: str | None, select: Sequence[str], keep: S
     :raises InvalidExpression: an expression does not resolve, or depends on more than the row
     :raises ReservedColumnName: a projection has the name of a column of the change feed
     """
-    if where:
-        check_predicate(rows.drop(*keep), "where", where)
-        rows = rows.where(F.expr(where))
+    rows = filtered(rows, where, keep)
     if select:
         all_columns = [quote(name) for name in rows.columns if name not in keep]
         projections = [text for item in select for text in (all_columns if item.strip() == "*" else [item])]
         rows = beside(rows, "select", projections, keep)
     return rows
+
+
+def filtered(rows: DataFrame, where: str | None, keep: Sequence[str]) -> DataFrame:
+    """Filter states by the predicate ``where``, which must not read the columns ``keep``.
+
+    :raises InvalidExpression: the predicate does not resolve, or depends on more than the row
+    """
+    if not where:
+        return rows
+    check_predicate(rows.drop(*keep), "where", where)
+    return rows.where(F.expr(where))
 
 
 def check_predicate(rows: DataFrame, argument: str, text: str) -> None:
