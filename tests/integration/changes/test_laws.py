@@ -142,7 +142,7 @@ class Laws:
     def feed_on(self, starting: int, ending: int) -> bool:
         return all(self.world.feed[starting : ending + 1])
 
-    def captures(self, starting: int, ending: int, *, net: bool) -> list[str]:
+    def methods(self, starting: int, ending: int, *, net: bool) -> list[str]:
         able = ["auto"] if net or self.feed_on(starting, ending) or self.world.layout.row_tracking else []
         if self.feed_on(starting, ending):
             able.append("change_files")
@@ -219,18 +219,18 @@ class Laws:
         if question.view or question.keyless or model.restores_in(*span):
             return
         read_ranges = plan_changes(self.world.path, **question.arguments).read_ranges
-        captures = {read_range.method for read_range in read_ranges}
-        if captures == {"snapshot_diff"}:
+        methods = {read_range.method for read_range in read_ranges}
+        if methods == {"snapshot_diff"}:
             end = read_ranges[-1].ending_version
             expected: dict[Row, int] = dict.fromkeys((row[2][:2] for row in answer.rows), end)
-        elif len(captures) == 1:
+        elif len(methods) == 1:
             expected = model.last_changes(*span)
         else:
             return
         # A row that is gone does not tell which commit took it away; only the feed does.
         alive = {row[2][:2] for row in answer.rows if row[0] in AFTER}
         for kind, version, row in answer.rows:
-            if row[:2] in alive or captures != {"row_tracking"}:
+            if row[:2] in alive or methods != {"row_tracking"}:
                 assert version == expected[row[:2]], (
                     f"{kind} of {row} says version {version}, last changed by {expected[row[:2]]}: "
                     f"{self._told(question, row[0])}"
@@ -307,7 +307,7 @@ def _ranges(laws: Laws, count: int) -> list[tuple[int, int]]:
 def _questions(laws: Laws, starting: int, ending: int, draw: random.Random) -> list[Question]:
     """Return all that a range can be asked: every query by every method, with and without a view."""
     span = (starting, ending)
-    net, told = laws.captures(*span, net=True), laws.captures(*span, net=False)
+    net, told = laws.methods(*span, net=True), laws.methods(*span, net=False)
     asked = [Question(*span, query, method) for query in ("min_delta", "upsert") for method in net]
     asked += [Question(*span, query, method) for query in ("full_delta", "append_only") for method in told]
     views = list(VIEWS)[1:]
@@ -328,7 +328,7 @@ def _parts(laws: Laws, starting: int, ending: int, draw: random.Random) -> list[
     """Cut a range at one or two points, and ask each part by any method."""
     cuts = sorted(draw.sample(range(starting + 1, ending + 1), min(draw.randint(1, 2), ending - starting)))
     return [
-        Question(first, after - 1, "min_delta", draw.choice(laws.captures(first, after - 1, net=True)))
+        Question(first, after - 1, "min_delta", draw.choice(laws.methods(first, after - 1, net=True)))
         for first, after in pairwise([starting, *cuts, ending + 1])
     ]
 
