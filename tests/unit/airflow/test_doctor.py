@@ -126,7 +126,7 @@ def test_an_option_in_another_spelling_wins_over_the_connections(
 # -- Spark ----------------------------------------------------------------------------------------
 def _away(kind: str) -> dict[str, str]:
     """Return the checks of a Spark whose address does not answer."""
-    skipped = {f"{kind}-{name}": "skipped" for name in ("job", "python", "defaults")}
+    skipped = {f"{kind}-{name}": "skipped" for name in ("job", "python", "defaults", "confs")}
     return {f"{kind}-address": "failed", **skipped}
 
 
