@@ -125,6 +125,7 @@ CHANGED: list[tuple[str, ApplyOptions, dict[str, Any]]] = [
     ("start_column", TYPE_2, {"start_column": "since"}),
     ("end_column", TYPE_2, {"end_column": "until"}),
     ("end_value", TYPE_2, {"end_value": "9999-12-31"}),
+    ("end_value", replace(TYPE_2, end_value="ZZZ"), {"end_value": "zzz"}),
     ("current_column", TYPE_2, {"current_column": "is_current"}),
     ("delete_mode", TYPE_2, {"delete_mode": "new_version"}),
 ]

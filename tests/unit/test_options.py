@@ -56,6 +56,21 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
     ("feed-late", FEED, {"on_late": "discard"}, "on_late is 'discard' without a change log"),
     ("feed-version", FEED, {"snapshot_version_column": "v"}, "given with source_kind 'change_feed'"),
     ("log-version", LOG, {"snapshot_version_column": "v"}, "given with source_kind 'change_log'"),
+    (
+        "soft-of-dated-copies",
+        replace(COPIES, stored_as_scd_type=2, snapshot_version_column="v"),
+        {"delete_mode": "soft"},
+        "delete_mode is 'soft' with SCD type 2 and snapshot_version_column",
+    ),
+    *(
+        (
+            f"events-{name}",
+            replace(FEED, target_kind="change_log"),
+            {name: value},
+            f"{name} {value!r} and target",
+        )
+        for name, value in (("delete_mode", "soft"), ("schema_evolution", "keep_dropped"))
+    ),
     ("new-version-1", FEED, {"delete_mode": "new_version"}, "delete_mode is 'new_version' with SCD type 1"),
     # -- columns
     ("both-lists", FEED, {"column_list": ("a",), "except_column_list": ("b",)}, "column_list and except_"),

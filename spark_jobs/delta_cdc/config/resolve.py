@@ -281,7 +281,8 @@ class _Resolver:
                 if location is None or combine.is_template(location):
                     continue
                 first = owners.setdefault((key, combine.same_place(location)), table)
-                if first != table and not (first.collects and table.collects):
+                are_of_one = first.collects and table.collects and self._owner(first) == self._owner(table)
+                if first != table and not are_of_one:
                     section = self._section_of(table.pipeline)
                     message = (
                         f"The pipelines {first.pipeline} and {table.pipeline} have the same {key}, "
@@ -289,6 +290,10 @@ class _Resolver:
                     )
                     place = section.places.get(key, section.place)
                     self._findings.add(place, message, "give each pipeline its own table.")
+
+    def _owner(self, table: Table) -> str:
+        """Return the pipeline that has this one as one of its sources; "" if it has a section of its own."""
+        return "" if table.pipeline in self._pipelines else table.pipeline.rpartition(".")[0]
 
     def _section_of(self, pipeline: str) -> _Section:
         """Return the section of a pipeline, or that of the pipeline that has it as one of its sources."""

@@ -74,7 +74,7 @@ def order_problem(arguments: Mapping[str, Any]) -> str:
     texts = [given] if isinstance(given, str) else given or []
     if not texts:
         return "has no sequence_by, which orders the changes of all sources."
-    if any(COMMIT_VERSION in str(text).lower() for text in texts):
+    if any(COMMIT_VERSION in str(text).lower() for text in (*texts, arguments.get("delete_sequence"))):
         return f"is ordered by {COMMIT_VERSION}, and each source counts its own versions."
     return ""
 

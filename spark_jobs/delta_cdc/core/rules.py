@@ -437,7 +437,9 @@ def _events(o: ApplyOptions) -> Iterator[Rule]:
         return
     for is_given, argument, value in (
         (o.stored_as_scd_type == 2, "stored_as_scd_type", "stored_as_scd_type 2"),
-        (o.delete_mode == "soft", "delete_mode", "delete_mode 'soft'"),
+        (o.keeps_deleted, "delete_mode", f"delete_mode {o.delete_mode!r}"),
+        # A row of a source without a column would set it to NULL, and not leave it as it is.
+        (o.schema_evolution == "keep_dropped", "schema_evolution", "schema_evolution 'keep_dropped'"),
         (bool(o.rules), "rules", "rules"),
         (o.publish_changes, "publish_changes", "publish_changes"),
         (o.is_partial, "ignore_null_updates", "columns_to_update or ignore-null"),
@@ -492,11 +494,13 @@ def _event_runs(r: ApplyRequest) -> Iterator[Rule]:
     if r.once:
         again = [f"mode {r.mode!r}"] if not r.goes_on else []
         again += ["staging"] if r.staging is not None else []
+        # Its first commit says that it is done, so this must be the only one.
+        again += ["initial_load"] if r.initial_load != "snapshot" else []
         yield Rule(
             bool(again),
             "once",
             f"once and {' and '.join(again)} are given",
-            "leave once out for this run.",
+            "leave once out, or the others: it loads the newest version in one commit.",
         )
     if not r.options.writes_events:
         return
@@ -652,6 +656,12 @@ def _sequences(o: ApplyOptions) -> Iterator[Rule]:
 
 
 def _deletes(o: ApplyOptions) -> Iterator[Rule]:
+    yield Rule(
+        o.delete_mode == "soft" and o.stored_as_scd_type == 2 and o.snapshot_version_column is not None,
+        "delete_mode",
+        "delete_mode is 'soft' with SCD type 2 and snapshot_version_column",
+        "set delete_mode to 'new_version': with 'soft', a row no longer shows which copies had it.",
+    )
     yield Rule(
         o.delete_mode == "new_version" and o.stored_as_scd_type == 1,
         "delete_mode",
@@ -842,6 +852,12 @@ def _shapes(o: QueryOptions) -> Iterator[Rule]:
         o.only_surviving and o.on_change_commit == "skip",
         "only_surviving",
         "only_surviving is given with on_change_commit 'skip', which leaves out the deletes of rows",
+        "leave one of them out.",
+    )
+    yield Rule(
+        o.wide and o.on_change_commit == "skip",
+        "wide",
+        "wide is given with on_change_commit 'skip', which leaves out the deletes of rows",
         "leave one of them out.",
     )
     for name in ("wide", "row_ids"):

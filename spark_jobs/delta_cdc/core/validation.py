@@ -355,14 +355,15 @@ def _is_sql(name: str) -> bool:
 def comparable(name: str, value: object) -> Hashable:
     """Return an option's recorded value for a comparison, usable as a dict key.
 
-    The comparison ignores the white space of expressions, and the order and case of columns.
+    The comparison ignores the white space of expressions, and the order and case of columns; a value of the
+    target's rows is compared as it is.
     """
     if isinstance(value, dict):
         return frozenset((key.lower(), comparable(name, entry)) for key, entry in value.items())
     if isinstance(value, list):
         entries = [comparable(name, entry) for entry in value]
         return tuple(entries) if _is_sql(name) else frozenset(entries)
-    if isinstance(value, str):
+    if isinstance(value, str) and name != "end_value":
         return " ".join(value.split()) if _is_sql(name) else value.lower()
     return value
 

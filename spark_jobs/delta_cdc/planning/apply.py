@@ -465,6 +465,13 @@ async def _load(observed: Observation[ApplyRequest]) -> Plan:
     """Plan the first commit of a target, and the later changes if the load starts at a past version."""
     request = observed.request
     ranges.refuse_beyond(observed)
+    if request.once and observed.starting is not None:
+        # The first commit of such a pipeline is its last one.
+        raise invalid(
+            f"once and the start {observed.starting} are given",
+            "leave one of them out: once loads the newest version.",
+            "once",
+        )
     if request.initial_load != "snapshot" and observed.starting is not None:
         raise InvalidConfiguration(
             f"The start {observed.starting} and initial_load {request.initial_load!r} are both given, and "

@@ -15,7 +15,13 @@ import pytest
 
 from delta_cdc import apply_changes
 from delta_cdc.cli import main
-from delta_cdc.core.errors import ConflictingEvents, DeltaCdcError, ReservedColumnName, TargetSchemaClash
+from delta_cdc.core.errors import (
+    ConflictingEvents,
+    DeltaCdcError,
+    ReservedColumnName,
+    SequenceNotIncreasing,
+    TargetSchemaClash,
+)
 from tests.support.holding import hooked, once
 
 if TYPE_CHECKING:
@@ -263,7 +269,7 @@ def test_random_histories_of_several_sources(spark: SparkSession, tmp_path: Path
 def test_equal_sequences_and_refusals(spark: SparkSession, tmp_path: Path) -> None:
     """Equal sequences of two sources are never guessed; what a log cannot take changes nothing."""
     log, target = str(tmp_path / "log"), str(tmp_path / "target")
-    paths = {name: str(tmp_path / name) for name in ("eu", "us", "no", "wide")}
+    paths = {name: str(tmp_path / name) for name in ("eu", "us", "no", "wide", "moved")}
     rows = {"eu": "(1, 'a', 10), (2, 'same', 10)", "us": "(1, 'b', 10), (2, 'same', 10)"}
 
     def made(name: str, values: str, columns: str = COLUMNS) -> str:
@@ -304,6 +310,21 @@ def test_equal_sequences_and_refusals(spark: SparkSession, tmp_path: Path) -> No
     with pytest.raises(TargetSchemaClash, match="no change log"):
         collect(no, into=paths["eu"])
     assert spark.read.format("delta").load(log).count() == before
+    # A later sequence is a change, also if the log does not get its column; a delete is not before its row.
+    moved, other = made("moved", "(1, 'a', 1)"), str(tmp_path / "other")
+    collect(moved, other, except_column_list=["at"])
+    spark.sql(f"UPDATE delta.`{moved}` SET at = 10")
+    collect(moved, other, except_column_list=["at"])
+    spark.sql(f"DELETE FROM delta.`{moved}`")
+    with pytest.raises(SequenceNotIncreasing):
+        collect(moved, other, except_column_list=["at"], delete_sequence="at - 1")
+    collect(moved, other, except_column_list=["at"])
+    events = spark.read.format("delta").load(other).orderBy("_sequence").collect()
+    assert [(row["_op"], row["_sequence"]) for row in events] == [
+        ("upsert", 1),
+        ("upsert", 10),
+        ("delete", 11),
+    ]
     # Rows of both sources are equal, or differ.
     arguments: dict[str, Any] = {"pipeline": "p", "keys": ["id"], "source_kind": "change_log"}
     with pytest.raises(ConflictingEvents):

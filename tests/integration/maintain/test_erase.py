@@ -391,6 +391,21 @@ def test_rows_that_a_dead_run_left_leave_the_log_and_its_target(spark: SparkSess
 
 
 @pytest.mark.slow
+def test_a_log_without_a_commit_is_no_ledger_yet(spark: SparkSession, tmp_path: Path) -> None:
+    """An erasure that is killed while Delta creates its ledger leaves it: one of 170 killed ones did."""
+    flow, target, of_flow = made(spark, tmp_path)
+    for table in (flow.log, target):
+        Path(f"{table}__erased/_delta_log/_staged_commits").mkdir(parents=True)
+    erased(spark, of_flow)
+    assert [rows(spark, table, "id = 170017") for table in (flow.log, target)] == [[], []]
+    assert [len(rows(spark, f"{table}__erased")) for table in (flow.log, target)] == [1, 1]
+    flow.deliver("b.json", [event("U", 7, 170017, name="Ottilie", amount=7)])
+    flow.ingest()
+    flow.apply()
+    assert rows(spark, target, "id = 170017") == []
+
+
+@pytest.mark.slow
 def test_an_erasure_that_is_killed_is_run_again(spark: SparkSession, tmp_path: Path) -> None:
     points = ("created", "remembered", "marked", "erased")
 

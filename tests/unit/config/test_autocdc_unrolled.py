@@ -117,6 +117,19 @@ for t in ['a', 'b']:
         return spark.readStream.table(f's.{t}')
     dp.create_auto_cdc_flow(t, t + '_v', ['id'], 'seq')
 """,
+    "a flow that is returned": """
+import sys
+sys.path.append('x')
+ALL = []
+ALL.append('y')
+def make(t):
+    return dp.create_auto_cdc_flow(t, 's', ['id'], 'seq')
+def outer(t):
+    return make(t)
+for t in ['a', 'b']:
+    outer(t)
+make('c')
+""",
     "conditions": """
 C = {'target': 'a', 'source': 's', 'keys': ['id'], 'sequence_by': 'seq'}
 dp.create_auto_cdc_flow(**C)
@@ -162,6 +175,21 @@ REFUSED = [
     dp.create_auto_cdc_flow(t, t + '_v', ['id'], 'seq')""",
         "v reads t when the loop is over, so it has only the last value.",
     ),
+    ("for _ in [make('b')]: pass\ndef make(t):\n  {flow}\nmake('a')", "What [make('b')] makes is not"),
+    ("def make(t):\n  {flow}\ndef two(t): pass\nmake('a')\ntwo(make('b'))", "create_auto_cdc_flow is in a"),
+    ("def make(t):\n  {flow}\ndef two(t): make(t)\ntwo('a')\ntwo(make('b'))", "What make('b') makes is not"),
+    (
+        "def make(t):\n  {flow}\ndef two(t):\n  def make(t): pass\n  make(t)\nmake('a')\ntwo('b')",
+        "two has a make of",
+    ),
+    (
+        "T = [{'n': 'a'}]\nfor t in T: t['s'] = 2\nfor t in T:\n  {flow}",
+        "The loop over T is no loop over literals",
+    ),
+    ("T = [['a']]\ndef fix(c): c.append('b')\nfix(T[0])\nfor t in T: {flow}", "The loop over T is no loop"),
+    ("T = {'k': ['a']}\nk = T['k']\nk += ['b']\nfor t in T['k']: {flow}", "The loop over T['k'] is no loop"),
+    ("B = ['a']\nO = B\nO.append('b')\nfor t in B: {flow}", "The loop over B is no loop over literals"),
+    ("for t in ['a', 'b']:\n  if t == 'b': raise SystemExit\n  {flow}", "Where raise SystemExit ends"),
     (f"for a in {_LETTERS}:\n  for t in {_LETTERS}: {{flow}}", "The code makes more than 10,000 steps."),
 ]
 
@@ -182,8 +210,14 @@ class _Programs:
 
     def text(self) -> str:
         lines = ["K = {'a': ['i', 'j'], 'b': ['k'], 'z': 'id'}", "N = ['a', 'b', 'c']", "S = 's'"]
-        lines += ["def f(t, k=['id'], s='q'):", *self.body(["t", "s"], "function"), *self.body([], "")]
-        return _HEAD + "\n".join([*lines, "f('x')", "for t in ['y']:", f"    {self.flow(['t'])[0]}"]) + "\n"
+        lines += ["def f(t, k=['id'], s='q'):", *self.body(["t", "s"], "function")]
+        lines += ["def r(t):", f"    return {self.draw.choice(['f(t)', self.flow(['t'])[0], 't'])}"]
+        lines += self.body([], "")
+        return (
+            _HEAD
+            + "\n".join([*lines, "f('x')", "r('x2')", "for t in ['y']:", f"    {self.flow(['t'])[0]}"])
+            + "\n"
+        )
 
     def body(self, names: list[str], inside: str, depth: int = 0) -> list[str]:
         """Return statements.
@@ -228,7 +262,7 @@ class _Programs:
 
     def call(self, names: list[str], inside: str, depth: int) -> list[str]:
         more = self.draw.choice(["", ", ['x']", ", s='p'", ", K.get('a'), S"])
-        return [f"f({self.value(names)}{more})"]
+        return [self.draw.choice([f"f({self.value(names)}{more})", f"r({self.value(names)})"])]
 
     def view(self, names: list[str], inside: str, depth: int) -> list[str]:
         self.number += 1

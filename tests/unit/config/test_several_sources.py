@@ -105,6 +105,7 @@ def test_an_empty_value_of_a_source_overrides_the_common_one() -> None:
         ({"sequence_by": "none"}, "customers.eu has no sequence_by, which orders the changes of all", "time"),
         ({"sequence_by": ["at", "_COMMIT_version"]}, "customers.eu is ordered by _commit_version", "time"),
         ({"delete_sequence": "none"}, "delete_sequence is missing", "set delete_sequence"),
+        ({"delete_sequence": "_commit_version"}, "customers.eu is ordered by _commit_version", "time"),
         (
             {"sources": {"eu": {"source": "/eu", "source_kind": "change_log"}}},
             "target_kind are both",
@@ -132,6 +133,11 @@ def test_no_other_pipeline_has_the_log_or_the_name() -> None:
     event = {**other, "sequence_by": "at", "delete_sequence": "at", "target_kind": "change_log"}
     both = {name: {**event, "target": "/log"} for name in ("a", "b")}
     assert lint({"pipelines": both}) == []
+    one = {**pipelines["customers"], "log": "/shared"}
+    shared = {"customers": one, "partners": {**one, "target": "/p"}}
+    assert {
+        "have the same target, /shared" in finding.message for finding in lint({"pipelines": shared})
+    } == {True}
 
 
 def test_a_name_stands_for_its_sources_where_a_run_is_meant() -> None:

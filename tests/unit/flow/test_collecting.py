@@ -9,7 +9,7 @@ import pytest
 
 from delta_cdc.core import validation
 from delta_cdc.core.change_log import LOG_COLUMNS, OF_TABLES
-from delta_cdc.core.errors import TargetSchemaClash, TargetWithoutWatermark
+from delta_cdc.core.errors import InvalidConfiguration, TargetSchemaClash, TargetWithoutWatermark
 from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult, new_seal
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.apply import plan_apply
@@ -175,9 +175,15 @@ def test_a_source_that_is_loaded_once_is_never_read_again(tmp_path: Path) -> Non
         if one.status == "finding"
     ]
     assert lost.check == "watermark"
-    # Before it is loaded, it is read.
+    # Before it is loaded, it is read: in one commit, which says that it is done.
     other = lake.job("us", once=True)
-    assert plan_apply(_request(other)).steps[0].kind == "load"
+    assert [step.kind for step in plan_apply(_request(other)).steps] == ["load"]
+    for more, problem in (
+        ({"initial_load": {"from_version": 1}}, "once and initial_load are given"),
+        ({"starting_version": 1}, "once and the start"),
+    ):
+        with pytest.raises(InvalidConfiguration, match=problem):
+            plan_apply(_request(lake.job("us", once=True, **more)))
 
 
 def test_a_seal_of_a_source_loaded_once_is_renewed_without_it(tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ REFUSED: dict[str, list[tuple[Callable[[Path], LogTable], dict[str, Any], tuple[
         (fed, {"raw": True, "row_ids": True}, ("raw and row_ids",)),
         (fed, {"wide": True, "query": "append_only"}, ("wide", "append_only")),
         (fed, {"wide": True, "query": "upsert", "keys": ["id"]}, ("wide", "upsert")),
+        (fed, {"wide": True, "policies": {"on_change_commit": "skip"}}, ("wide", "skip")),
         (fed, {"only_surviving": True}, ("only_surviving", "full_delta")),
         (
             fed,

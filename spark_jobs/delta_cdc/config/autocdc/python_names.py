@@ -20,6 +20,14 @@ PIPELINES, FUNCTIONS = "pipelines", "functions"
 _READING = frozenset(
     ("get", "items", "keys", "values", "format", "join", "lower", "replace", "split", "strip", "upper")
 )
+#: Methods that change a list, a mapping or a set.
+_CHANGING = frozenset(
+    [
+        *("add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "reverse"),
+        *("setdefault", "sort", "update"),
+    ]
+)
+_DISPLAYS = (ast.List, ast.Dict, ast.Set)
 #: Longest piece of code in a message.
 _SHOWN = 60
 
@@ -123,7 +131,7 @@ def _dotted(node: ast.AST) -> str:
 
 def _constants(tree: ast.Module, times: Counter[str]) -> dict[str, ast.expr]:
     """Return the names of the module that have one value, which nothing changes, with its expression."""
-    in_place = set(changed(tree))
+    in_place, is_lost = set(changed(tree)), _changes_aliases(tree)
     values: dict[str, ast.expr] = {}
     for statement in tree.body:
         target: ast.expr | None = None
@@ -132,7 +140,9 @@ def _constants(tree: ast.Module, times: Counter[str]) -> dict[str, ast.expr]:
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
             target = statement.target
         if isinstance(target, ast.Name) and times[target.id] == 1 and target.id not in in_place:
-            values[target.id] = statement.value  # type: ignore[attr-defined]
+            value: ast.expr = statement.value  # type: ignore[attr-defined]
+            if not (is_lost and any(isinstance(one, _DISPLAYS) for one in ast.walk(value))):
+                values[target.id] = value
     return values
 
 
@@ -172,3 +182,61 @@ def _root(node: ast.expr) -> Iterator[str]:
         node = node.value
     if isinstance(node, ast.Name):
         yield node.id
+
+
+def _changes_aliases(tree: ast.Module) -> bool:
+    """Return whether the code changes a list or mapping in place that may have another name, too.
+
+    It does so by a parameter, the variable of a loop, or a part of a value. Then no list is a constant.
+    """
+    functions = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+    imported = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    new = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and _is_new(node.value, functions)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    others = {one.arg for one in ast.walk(tree) if isinstance(one, ast.arg)}
+    for node in ast.walk(tree):
+        parts: list[ast.AST | None] = []
+        if isinstance(node, ast.For | ast.comprehension):
+            parts = [node.target]
+        elif isinstance(node, ast.withitem):
+            parts = [node.optional_vars]
+        elif isinstance(node, ast.Assign | ast.NamedExpr) and not _is_new(node.value, functions):
+            parts = [*(node.targets if isinstance(node, ast.Assign) else [node.target])]
+        others |= {one.id for part in parts if part for one in ast.walk(part) if isinstance(one, ast.Name)}
+    return any(
+        name not in imported and (not is_direct or name in others or name not in new)
+        for name, is_direct in _in_place(tree)
+    )
+
+
+def _is_new(value: ast.expr, functions: set[str]) -> bool:
+    """Return whether an expression gives a value that nothing else holds."""
+    if isinstance(value, ast.Call):
+        return not (isinstance(value.func, ast.Name) and value.func.id in functions)
+    return isinstance(
+        value, (*_DISPLAYS, ast.Constant, ast.JoinedStr, ast.ListComp, ast.DictComp, ast.SetComp)
+    )
+
+
+def _in_place(tree: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each value that the code changes in place; False: it changes a part of that value."""
+    for node in ast.walk(tree):
+        part: ast.expr | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            part = node.func.value if node.func.attr in _CHANGING else None
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            part = node.value
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            part = node.target
+        if part is not None:
+            yield from ((name, isinstance(part, ast.Name)) for name in _root(part))

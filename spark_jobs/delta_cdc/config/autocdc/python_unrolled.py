@@ -154,17 +154,37 @@ class _Unrolling:
         if isinstance(node, ast.For) and self._matters(node):
             return self._loop(node, scope)
         if isinstance(node, ast.If) and (self._matters(node) or (scope.depth and _ends(node))):
+            self._require_plain(node.test)
             taken = node.body if self._fold.truth(self._fold.inside(node.test, scope.values)) else node.orelse
             return self._body(taken, scope)
-        if isinstance(node, ast.Expr) and self._is_call(node.value):
+        if isinstance(node, ast.Expr) and self._is_call(node.value, scope):
             self._call(node.value, scope)
             return None
         if scope.depth and isinstance(node, _ENDS):
             if isinstance(node, ast.Return) and node.value is not None:
-                scope.returned = self._fold.inside(node.value, scope.values)
+                scope.returned = self._returned(node.value, scope)
             return node
         self._take(node, scope)
         return None
+
+    def _returned(self, value: ast.expr, scope: _Scope) -> ast.expr:
+        """Follow the value of a return; return what it is."""
+        if self._is_call(value, scope):
+            return self._call(value, scope)
+        folded: ast.expr = self._fold.inside(value, scope.values)
+        if isinstance(value, ast.Call) and self._is_of_flows(value.func):
+            self._made.append(ast.copy_location(ast.Expr(folded), value))
+            return ast.copy_location(ast.Constant(None), value)
+        self._require_plain(value)
+        return folded
+
+    def _require_plain(self, node: ast.expr) -> None:
+        """Refuse an expression that makes datasets or flows where they cannot be followed.
+
+        :raises Unknown: names it
+        """
+        if self._matters(node):
+            raise Unknown(node, f"What {shown(node)} makes is not known")
 
     def _take(self, node: ast.stmt, scope: _Scope) -> None:
         """Take a statement that is not followed.
@@ -187,7 +207,7 @@ class _Unrolling:
         (target, *others) = node.targets
         if others or not isinstance(target, ast.Name):
             return False
-        if self._is_call(node.value):
+        if self._is_call(node.value, scope):
             scope.values[target.id] = self._call(node.value, scope)
         else:
             made = self._fold.inside(node, scope.values)
@@ -196,6 +216,7 @@ class _Unrolling:
         return True
 
     def _loop(self, node: ast.For, scope: _Scope) -> ast.stmt | None:
+        self._require_plain(node.iter)
         own = {name for part in (node.target, *node.body) for name in bound(part)}
         before = dict(scope.values)
         scope.loose |= own
@@ -215,8 +236,10 @@ class _Unrolling:
         return None if isinstance(end, ast.Break) else self._body(node.orelse, scope)
 
     # -- functions --------------------------------------------------------------------------------
-    def _is_call(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self._makers
+    def _is_call(self, node: ast.expr, scope: _Scope) -> bool:
+        """Return whether an expression is a call of a function of the module that can be followed."""
+        name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        return name in self._makers and name not in scope.values
 
     def _call(self, node: ast.expr, scope: _Scope) -> ast.expr:
         """Follow a call of a function of the module; return its value."""
@@ -227,6 +250,11 @@ class _Unrolling:
             raise Unknown(node, f"The calls of {function.name} are nested too deeply")
         if any(isinstance(one, ast.Global | ast.Nonlocal) for one in ast.walk(function)):
             raise Unknown(node, f"{function.name} changes names outside of it")
+        own = {name for one in function.body for name in bound(one)}
+        if own & self._makers.keys():
+            raise Unknown(node, f"{function.name} has a {min(own & self._makers.keys())} of its own")
+        for one in (*node.args, *(keyword.value for keyword in node.keywords)):
+            self._require_plain(one)
         given = self._fold.inside(node, scope.values)
         given.func = node.func
         values = self._fold.arguments(function, given)
@@ -265,7 +293,7 @@ def _ends(node: ast.AST) -> bool:
     waiting: list[ast.AST] = [node]
     while waiting:
         one = waiting.pop()
-        if isinstance(one, _ENDS):
+        if isinstance(one, (*_ENDS, ast.Raise)):
             return True
         if not isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             waiting.extend(ast.iter_child_nodes(one))

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 RAW = f"{PLAN_PREFIX}raw"
 #: Column with the names of the columns that a row of the source carries.
 CARRIED = f"{PLAN_PREFIX}carried"
+#: For a target that gets events: the sequence of the row itself, also of a row that was deleted.
+OWN_SEQUENCE = f"{PLAN_PREFIX}own_sequence"
 #: Key in the metadata of a field by which Spark marks a STRING as CHAR or VARCHAR, with that type.
 CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
@@ -243,6 +245,8 @@ def read(
     if options.columns_to_update is not None:
         plain = source_rows.drop(*keep)
         added[CARRIED] = carried(plain, options)
+    if options.writes_events:
+        added[OWN_SEQUENCE] = combined(options.sequences)
     keep += added
     completed = target_columns.bounded(source_rows.withColumns(added), options)
     rows = projected(completed, options, keep)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: More digits of a second than a timestamp has.
 _TOO_EXACT = re.compile(r"\.\d{7,}")
+#: The beginning of a time that is not relative to today.
+_DATE = re.compile(r"[+-]?\d{4,}-\d")
 
 
 # -- rows of the target ----------------------------------------------------------------------------
@@ -140,7 +142,7 @@ def wrong(options: ApplyOptions, data_type: DataType | None) -> str:
     """
     end, tests = quote(options.end_column), []
     if options.end_value is not None:
-        tests.append(f"{end} IS NULL")
+        tests += [f"{end} IS NULL", f"{end} > {_end(options, data_type)}"]
     if options.current_column is not None:
         tests.append(f"NOT ({quote(options.current_column)} <=> {is_open(options, data_type, end)})")
     return " OR ".join(tests) or "false"
@@ -153,7 +155,8 @@ def corrected(options: ApplyOptions, data_type: DataType | None, uri: str) -> st
     """
     end = quote(options.end_column)
     if options.end_value is not None:
-        end = f"nullif({end}, {_end(options, data_type)})"
+        # Nothing is above the end of open rows, so such a row is one of these.
+        end = f"CASE WHEN {end} < {_end(options, data_type)} THEN {end} END"
     values = stored_end(options, data_type, end)
     if options.end_value is None:
         del values[options.end_column]
@@ -222,5 +225,5 @@ def _is_exact(text: str, value: str, data_type: DataType) -> bool:
         except InvalidOperation:
             return False
     if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
-        return _TOO_EXACT.search(text) is None
+        return _DATE.match(text) is not None and _TOO_EXACT.search(text) is None
     return text == value

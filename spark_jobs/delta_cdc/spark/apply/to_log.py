@@ -23,6 +23,7 @@ from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, OR
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.apply import batches, from_feed, load, refusals, schema
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
+from delta_cdc.spark.apply.rows import OWN_SEQUENCE
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import states
 
@@ -62,10 +63,16 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     context = StepContext.of(session, spec, step)
     changes, shape = context.read(from_feed.change_rows(context))
     _refuse_reserved(shape, context)
-    by_version = states.version_states(changes, shape.keys, (*shape.values, COMMIT_TIMESTAMP))
+    by_version = states.version_states(changes, shape.keys, (*shape.values, COMMIT_TIMESTAMP, OWN_SEQUENCE))
     faulty = F.col(states.DUPLICATE) | F.col(states.UNKNOWN)
-    entries = by_version.where(from_feed.is_change(states.BEFORE, shape) | faulty)
+    before, after = F.col(states.BEFORE), F.col(states.AFTER)
+    # With a later sequence, equal values may count before those of another source.
+    is_moved = ~before.getField(OWN_SEQUENCE).eqNullSafe(after.getField(OWN_SEQUENCE))
+    moved = before.isNotNull() & after.isNotNull() & is_moved
+    entries = by_version.where(from_feed.is_change(states.BEFORE, shape) | moved | faulty)
     sequence = F.col(states.SEQUENCE)
+    # Else the row, with the higher sequence, would count for ever.
+    disorder = after.isNull() & (sequence < before.getField(OWN_SEQUENCE))
     assert shape.order_type is not None
     lacks_sequence = sequence.isNull()
     batch = batches.materialise(
@@ -79,10 +86,15 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
             # Rows without a key have no identity, so they cannot be duplicates.
             refusals.DUPLICATE: F.count_if(F.col(states.DUPLICATE) & ~batches.null_key(shape)),
             refusals.NULL_SEQUENCE: F.count_if(lacks_sequence),
+            refusals.DISORDER: F.count_if(disorder),
         },
         with_ranges=False,
     )
-    conditions = {refusals.DUPLICATE: F.col(states.DUPLICATE), refusals.NULL_SEQUENCE: lacks_sequence}
+    conditions = {
+        refusals.DUPLICATE: F.col(states.DUPLICATE),
+        refusals.NULL_SEQUENCE: lacks_sequence,
+        refusals.DISORDER: disorder,
+    }
     refusals.refuse(batch.totals, batch.rows, shape, context, conditions)
     context.count(events=batch.totals["events"])
     log_rows, of_log = _logged(batch.rows, shape, context)

@@ -88,9 +88,10 @@ def change_rows(
     if read_range.method == "change_files":
         return _feed_rows(manifest, columns, marks).select(*output_columns)
     file_rows = _read(manifest, read_range, columns)
-    if read_range.method == "row_tracking":
+    if read_range.method == "row_tracking" and not read_range.net:
         # Spark moves no filter before the matching of rows. The states of a row that only moved to another
-        # file are equal, so the filter takes both or none.
+        # file are equal, so the filter takes both or none. In a net range, the state after a change has also
+        # the version of that change.
         file_rows = states.filtered(file_rows, where, (SIDES, ROW_ID, ROW_VERSION))
     has_added_or_removed = marks.strip(BEFORE_MARK + AFTER_MARK) != "" or not marks
     parts = (

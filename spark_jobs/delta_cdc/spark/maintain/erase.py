@@ -16,13 +16,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from delta_cdc.core import failpoints
 from delta_cdc.core.erasure import HASH, hash_sql, key_hash, ledger_of, new_secret
-from delta_cdc.core.errors import ColumnNotFound, ConcurrentModification, InvalidConfiguration
+from delta_cdc.core.errors import (
+    ColumnNotFound,
+    ConcurrentModification,
+    InvalidConfiguration,
+    NotADeltaTable,
+)
 from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.spellings import BASE64, folded_sql, mentions_sql, spellings
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import EraseSpec
     from delta_cdc.core.spellings import Kind
 
+#: Delta's error for a folder that has something, but no commit.
+_NON_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _VIEW = f"{PLAN_PREFIX}erased"
 
 
@@ -62,7 +70,7 @@ def run(session: SparkSession, spec: EraseSpec) -> JobResult:
     if spec.place == "records":
         return _records(session, spec, owner, names)
     uri = ledger_of(spec.owner)
-    exists, remembers = catalog.existing_detail(session, uri) is not None, spec.remembers and not spec.dry_run
+    exists, remembers = _exists(session, uri), spec.remembers and not spec.dry_run
     if remembers:
         refuse_unsafe_log_store(session, uri, single_driver=spec.single_driver)
     if remembers and not exists:
@@ -173,14 +181,45 @@ def _parts(spec: EraseSpec, owner: DataFrame, rows: DataFrame, names: Sequence[s
 
 
 # -- remember -------------------------------------------------------------------------------------
+def _exists(session: SparkSession, ledger: str) -> bool:
+    """Return whether a ledger has a commit. A killed erasure may have left a folder without one."""
+    try:
+        return catalog.existing_detail(session, ledger) is not None
+    except NotADeltaTable:
+        if _has_files(session, ledger):
+            raise
+        return False
+
+
+def _has_files(session: SparkSession, folder: str) -> bool:
+    reader = session.read.format("binaryFile").option("recursiveFileLookup", "true")
+    return not reader.load(folder).isEmpty()
+
+
 def _create(session: SparkSession, ledger: str, names: Sequence[str]) -> None:
     """Create a ledger; one that another erasure has just created stays."""
     properties = {ERASED_SECRET: new_secret(), ERASED_COLUMNS: json.dumps(list(names))}
     assignments = ", ".join(f"{string(name)} = {string(value)}" for name, value in properties.items())
-    session.sql(
-        f"CREATE TABLE IF NOT EXISTS {table(ledger)} ({HASH} STRING, erased_at TIMESTAMP, run_id STRING) "
-        f"USING delta TBLPROPERTIES ({assignments})"
-    )
+    columns = {HASH: "STRING", "erased_at": "TIMESTAMP", "run_id": "STRING"}
+    try:
+        session.sql(
+            f"CREATE TABLE IF NOT EXISTS {table(ledger)} "
+            f"({', '.join(f'{name} {kind}' for name, kind in columns.items())}) "
+            f"USING delta TBLPROPERTIES ({assignments})"
+        )
+    except AnalysisException as error:
+        if error.getCondition() != _NON_EMPTY or _has_files(session, ledger):
+            raise
+        # A killed erasure left a log without a commit, in which Delta lets only this statement begin.
+        empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items())
+        session.sql(
+            f"CREATE OR REPLACE TABLE {table(ledger)} USING delta TBLPROPERTIES ({assignments}) "
+            f"AS SELECT {empty} LIMIT 0"
+        )
+        version = int(erased_keys.marker(session, ledger))
+        if version > 0:
+            # Another erasure created it at the same time: its keys must stay.
+            session.sql(f"RESTORE TABLE {table(ledger)} TO VERSION AS OF {version - 1}")
 
 
 def _remember(session: SparkSession, spec: EraseSpec, ledger: str, keys: Sequence[Sequence[str]]) -> None:
