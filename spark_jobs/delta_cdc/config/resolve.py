@@ -292,8 +292,9 @@ class _Resolver:
                     self._findings.add(place, message, "give each pipeline its own table.")
 
     def _owner(self, table: Table) -> str:
-        """Return the pipeline that has this one as one of its sources; "" if it has a section of its own."""
-        return "" if table.pipeline in self._pipelines else table.pipeline.rpartition(".")[0]
+        """Return the pipeline that has this one as one of its sources; "" if it is no source of another one."""
+        owner, _, source = table.pipeline.rpartition(".")
+        return owner if owner in self._pipelines and source in self._pipelines[owner].sources else ""
 
     def _section_of(self, pipeline: str) -> _Section:
         """Return the section of a pipeline, or that of the pipeline that has it as one of its sources."""
