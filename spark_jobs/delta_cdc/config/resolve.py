@@ -292,7 +292,7 @@ class _Resolver:
                     self._findings.add(place, message, "give each pipeline its own table.")
 
     def _owner(self, table: Table) -> str:
-        """Return the pipeline that has this one as one of its sources; "" if it is no source of another one."""
+        """Return the pipeline that has this one as one of its sources; "" if none has."""
         owner, _, source = table.pipeline.rpartition(".")
         return owner if owner in self._pipelines and source in self._pipelines[owner].sources else ""
 

@@ -135,7 +135,7 @@ def test_no_other_pipeline_has_the_log_or_the_name() -> None:
     assert lint({"pipelines": both}) == []
     one = {**pipelines["customers"], "log": "/shared"}
     shared = {"customers": one, "partners": {**one, "target": "/p"}}
-    assert any("have the same target, /shared" in one.message for one in lint({"pipelines": shared}))
+    assert any("same target, '/shared'" in one.message for one in lint({"pipelines": shared}))
 
 
 def test_a_name_stands_for_its_sources_where_a_run_is_meant() -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import EraseSpec
     from delta_cdc.core.spellings import Kind
 
-#: Delta's error for a folder that has something, but no commit.
-_NON_EMPTY = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _VIEW = f"{PLAN_PREFIX}erased"
 
 
@@ -201,25 +198,24 @@ def _create(session: SparkSession, ledger: str, names: Sequence[str]) -> None:
     properties = {ERASED_SECRET: new_secret(), ERASED_COLUMNS: json.dumps(list(names))}
     assignments = ", ".join(f"{string(name)} = {string(value)}" for name, value in properties.items())
     columns = {HASH: "STRING", "erased_at": "TIMESTAMP", "run_id": "STRING"}
-    try:
-        session.sql(
-            f"CREATE TABLE IF NOT EXISTS {table(ledger)} "
-            f"({', '.join(f'{name} {kind}' for name, kind in columns.items())}) "
-            f"USING delta TBLPROPERTIES ({assignments})"
-        )
-    except AnalysisException as error:
-        if error.getCondition() != _NON_EMPTY or _has_files(session, ledger):
-            raise
-        # A killed erasure left a log without a commit, in which Delta lets only this statement begin.
-        empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items())
-        session.sql(
-            f"CREATE OR REPLACE TABLE {table(ledger)} USING delta TBLPROPERTIES ({assignments}) "
-            f"AS SELECT {empty} LIMIT 0"
-        )
-        version = int(erased_keys.marker(session, ledger))
-        if version > 0:
-            # Another erasure created it at the same time: its keys must stay.
-            session.sql(f"RESTORE TABLE {table(ledger)} TO VERSION AS OF {version - 1}")
+    session.sql(
+        f"CREATE TABLE IF NOT EXISTS {table(ledger)} "
+        f"({', '.join(f'{name} {kind}' for name, kind in columns.items())}) "
+        f"USING delta TBLPROPERTIES ({assignments})"
+    )
+    if _exists(session, ledger):
+        return
+    # A killed erasure left a log without a commit. Delta takes it for a table, and lets only a replacement
+    # begin there.
+    empty = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in columns.items())
+    session.sql(
+        f"CREATE OR REPLACE TABLE {table(ledger)} USING delta TBLPROPERTIES ({assignments}) "
+        f"AS SELECT {empty} LIMIT 0"
+    )
+    version = int(erased_keys.marker(session, ledger))
+    if version > 0:
+        # Another erasure created it at the same time: its keys must stay.
+        session.sql(f"RESTORE TABLE {table(ledger)} TO VERSION AS OF {version - 1}")
 
 
 def _remember(session: SparkSession, spec: EraseSpec, ledger: str, keys: Sequence[Sequence[str]]) -> None:
