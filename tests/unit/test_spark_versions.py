@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from delta_cdc.core.errors import VersionsUnsupported
-from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3, Pair, jars_by, pair_of, pair_of_a_server, release
+from delta_cdc.core.spark_versions import (
+    KAFKA,
+    PAIRS,
+    S3,
+    Pair,
+    pair_of,
+    pair_of_a_server,
+    release,
+    version_with_jars,
+)
 from delta_cdc.launch.environment import pyspark_versions
 
 _PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -66,17 +75,17 @@ def test_other_releases_on_a_server_are_refused(spark: str, delta: str) -> None:
 
 
 def test_a_newer_patch_gets_the_jars_of_the_one_before(caplog: pytest.LogCaptureFixture) -> None:
-    assert jars_by("4.1.2", KAFKA, "connector", "pyspark") == "4.1.1"
+    assert version_with_jars("4.1.2", KAFKA, "connector", "pyspark") == "4.1.1"
     assert "pyspark 4.1.2 is newer than this release: it gets the connector of 4.1.1" in caplog.text
     caplog.clear()
-    assert jars_by("4.1.9", KAFKA, "connector", "pyspark") == "4.1.3"
-    assert jars_by("3.4.3", S3, "file system", "Hadoop") == "3.4.2"
+    assert version_with_jars("4.1.9", KAFKA, "connector", "pyspark") == "4.1.3"
+    assert version_with_jars("3.4.3", S3, "file system", "Hadoop") == "3.4.2"
     caplog.clear()
-    assert jars_by("4.1.3", KAFKA, "connector", "pyspark") == "4.1.3"
+    assert version_with_jars("4.1.3", KAFKA, "connector", "pyspark") == "4.1.3"
     assert not caplog.text
     for version in ("4.0.1", "4.3.0", "3.5.8"):
         with pytest.raises(VersionsUnsupported, match=rf"connector for pyspark {version} are not known"):
-            jars_by(version, KAFKA, "connector", "pyspark")
+            version_with_jars(version, KAFKA, "connector", "pyspark")
 
 
 def test_extras_install_the_newest_pair_of_each_line() -> None:

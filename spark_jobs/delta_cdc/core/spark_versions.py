@@ -186,7 +186,7 @@ def pair_of_a_server(spark: str, delta: str) -> tuple[Pair, str]:
     return pair_of(spark, delta), ""
 
 
-def jars_by(version: str, table: Mapping[str, tuple[str, ...]], title: str, package: str) -> str:
+def version_with_jars(version: str, table: Mapping[str, tuple[str, ...]], title: str, package: str) -> str:
     """Return the version of a table, such as :data:`KAFKA`, whose JARs fit a version.
 
     A newer patch release gets the JARs of the newest one that it follows, and a warning in the log.

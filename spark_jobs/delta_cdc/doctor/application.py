@@ -211,7 +211,7 @@ class Spark:
         if not found:
             return ok(f"{' and '.join(READING)} have the values that this package expects")
         problems = "; ".join(f"{name} is {value}: {problem}" for name, value, problem, _ in found)
-        return warning(problems, f"{' '.join(dict.fromkeys(remedy for *_, remedy in found))}")
+        return warning(problems, " ".join(remedy for *_, remedy in found))
 
     def _run(self, folder: RunFolder) -> tuple[dict[str, Any], str]:
         """Run the probe; return its last answer, and the informative lines of Spark's log."""

@@ -31,7 +31,7 @@ from xml.sax.saxutils import quoteattr
 
 from delta_cdc.core import codec
 from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
-from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3, jars_by, one_of, pair_of, release
+from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3, one_of, pair_of, release, version_with_jars
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.launch.environment import bundled_version, java_binary, require_java, spark_home
 from delta_cdc.launch.log_store import log_store_jar
@@ -209,14 +209,14 @@ def delta_jars() -> JarSet:
 def kafka_jars() -> JarSet:
     """Return the JARs of the connector to Kafka for the installed pyspark; see :func:`delta_jars`."""
     spark, title = _bundled("spark-core_[0-9.]+"), "Kafka connector JARs"
-    known = jars_by(spark, KAFKA, title, "pyspark")
+    known = version_with_jars(spark, KAFKA, title, "pyspark")
     return JarSet(title, f"spark-kafka-{known}", _hashes(KAFKA[known]))
 
 
 def s3_jars() -> JarSet:
     """Return the JARs of the file system for S3 for the Hadoop in pyspark; see :func:`delta_jars`."""
     hadoop, title = _bundled("hadoop-client-api"), "JARs of Hadoop's file system for S3"
-    known = jars_by(hadoop, S3, title, "Hadoop")
+    known = version_with_jars(hadoop, S3, title, "Hadoop")
     return JarSet(title, f"hadoop-aws-{known}", _hashes(S3[known]))
 
 

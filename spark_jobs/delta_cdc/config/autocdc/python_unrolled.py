@@ -8,6 +8,7 @@ flow: these statements are the result. What cannot be followed is refused, or st
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -250,16 +251,17 @@ class _Unrolling:
             raise Unknown(node, f"The calls of {function.name} are nested too deeply")
         if any(isinstance(one, ast.Global | ast.Nonlocal) for one in ast.walk(function)):
             raise Unknown(node, f"{function.name} changes names outside of it")
-        own = {name for one in function.body for name in bound(one)}
-        if own & self._makers.keys():
-            raise Unknown(node, f"{function.name} has a {min(own & self._makers.keys())} of its own")
+        own = [name for one in function.body for name in bound(one)]
+        hidden = self._makers.keys() & set(own)
+        if hidden:
+            raise Unknown(node, f"{function.name} has a {min(hidden)} of its own")
         for one in (*node.args, *(keyword.value for keyword in node.keywords)):
             self._require_plain(one)
         given = self._fold.inside(node, scope.values)
         given.func = node.func
         values = self._fold.arguments(function, given)
-        often = [*values, *(name for one in function.body for name in bound(one))]
-        inner = _Scope(values, {name for name in often if often.count(name) > 1}, scope.depth + 1)
+        times = Counter([*values, *own])
+        inner = _Scope(values, {name for name in times if times[name] > 1}, scope.depth + 1)
         self._called.add(function.name)
         self._body(function.body, inner)
         return inner.returned
