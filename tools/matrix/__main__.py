@@ -47,12 +47,14 @@ class Environment:
     :param title: the column
     :param python: release of Python
     :param requirements: what to install
+    :param alone: what to install without its dependencies
     """
 
     kind: str
     title: str
     python: str
     requirements: tuple[str, ...]
+    alone: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -70,13 +72,16 @@ class Environment:
         :raises subprocess.CalledProcessError: they cannot be installed
         """
         stamp = self.folder / "requirements.txt"
-        text = "".join(f"{one}\n" for one in (f"# Python {self.python}", *self.requirements))
+        text = "".join(f"{one}\n" for one in (f"# Python {self.python}", *self.requirements, *self.alone))
         if stamp.is_file() and stamp.read_text() == text:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
         python = _interpreter(self.python)
         _uv("venv", "--quiet", "--python", python, str(self.folder))
-        _uv("pip", "install", "--quiet", "--python", str(self.interpreter), *self.requirements)
+        install = ("pip", "install", "--quiet", "--python", str(self.interpreter))
+        _uv(*install, *self.requirements)
+        if self.alone:
+            _uv(*install, "--no-deps", *self.alone)
         stamp.write_text(text)
 
     def version(self) -> str:
@@ -131,16 +136,23 @@ def environments() -> list[Environment]:
         one for one in dependencies if not one.startswith(("apache-airflow", "pyspark", "delta-spark"))
     ]
     pythons = itertools.cycle(_PYTHONS)
-    pairs = [
-        Environment(
-            "spark", f"Spark {pair.spark}, Delta {pair.delta}", next(pythons), (*_packages(pair), *spark_free)
-        )
-        for pair in PAIRS
-    ]
+    pairs: list[Environment] = []
+    for pair in PAIRS:
+        delta, python = f"delta-spark=={pair.delta}", next(pythons)
+        title = "Spark {}, Delta " + pair.delta
+        packages = (*_pyspark(pair), delta, *spark_free)
+        pairs.append(Environment("spark", title.format(pair.spark), python, packages))
+        if pair.newer:
+            # delta-spark refuses a Spark that came after it.
+            packages = (f"pyspark[connect]=={pair.newer}", *spark_free)
+            pairs.append(Environment("spark", title.format(pair.newer), python, packages, alone=(delta,)))
     provider = next(one for one in dependencies if one.startswith(_SPARK_PROVIDER))
     # Airflow 3.2.2 allows FastAPI 0.137, and fails with it when a task starts.
     # Airflow's own constraint files have an older one.
-    of_airflow = (provider, *_packages(PAIRS[0]), *spark_free, "fastapi<0.137")
+    of_airflow = (
+        *(provider, *_pyspark(PAIRS[0]), f"delta-spark=={PAIRS[0].delta}"),
+        *(*spark_free, "fastapi<0.137"),
+    )
     return pairs + [
         Environment(
             "airflow", f"Airflow {release}", next(pythons), (f"apache-airflow=={release}", *of_airflow)
@@ -149,8 +161,8 @@ def environments() -> list[Environment]:
     ]
 
 
-def _packages(pair: Pair) -> tuple[str, ...]:
-    return (f"pyspark=={pair.spark}", f"pyspark-client=={pair.spark}", f"delta-spark=={pair.delta}")
+def _pyspark(pair: Pair) -> tuple[str, ...]:
+    return (f"pyspark=={pair.spark}", f"pyspark-client=={pair.spark}")
 
 
 def _variables(folder: Path) -> dict[str, str]:

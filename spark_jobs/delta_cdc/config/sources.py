@@ -99,6 +99,9 @@ def collecting(
     """
     shared = {key: value for key, value in arguments.items() if key in (*_OF_ROWS, *_OF_BOTH)}
     merged = {**shared, **source}
+    if merged.get("source_kind") == "change_log" and "delete_sequence" not in source:
+        # It is for the other sources: a delete of this one is an event with its own sequence.
+        merged.pop("delete_sequence", None)
     given = {key: value for key, value in merged.items() if value is not None and key != "removed"}
     return {
         "pipeline": pipeline_of(pipeline, name),

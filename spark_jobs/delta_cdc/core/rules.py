@@ -457,10 +457,16 @@ def _events(o: ApplyOptions) -> Iterator[Rule]:
         "give keys and drop insert_only: events have a key.",
     )
     yield Rule(
-        o.source_kind == "change_log",
-        "source_kind",
-        "source_kind and target_kind are both 'change_log'",
-        "apply the source directly: it has events already.",
+        o.apply_as_truncates is not None,
+        "apply_as_truncates",
+        "apply_as_truncates and target_kind 'change_log' are given",
+        "leave it out: a truncate of one source would delete the rows of all others.",
+    )
+    yield Rule(
+        o.on_late != "fail",
+        "on_late",
+        f"on_late is {o.on_late!r} with target_kind 'change_log'",
+        "give it to the pipeline that applies the log.",
     )
     yield Rule(
         o.snapshot_version_column is not None,

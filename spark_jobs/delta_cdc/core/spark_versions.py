@@ -54,6 +54,8 @@ class Pair:
     :param since: the oldest version of Spark that these JARs run on
     :param below: the first version of Spark that they do not run on
     :param jars: Maven coordinates of the JARs
+    :param newer: a newer patch release of Spark, which the matrix tests too; "" for none. An installation
+        does not get it, because pyspark-client has no such release
     """
 
     spark: str
@@ -61,6 +63,7 @@ class Pair:
     since: str
     below: str
     jars: tuple[str, ...]
+    newer: str = ""
 
     def accepts(self, spark: str, delta: str) -> bool:
         """Return whether versions of Spark and Delta are of this pair; a vendor's suffix does not count."""
@@ -81,8 +84,8 @@ class Pair:
 
 #: The newest first: by default, an installation gets this one.
 PAIRS = (
-    Pair("4.2.0", "4.4.0", "4.2.0", "4.3", _delta("delta-spark_4.2_2.13", "4.4.0", _UNITY_CATALOG)),
-    Pair("4.1.3", "4.4.0", "4.1.0", "4.2", _delta("delta-spark_4.1_2.13", "4.4.0", _UNITY_CATALOG)),
+    Pair("4.2.0", "4.4.0", "4.2.0", "4.3", _delta("delta-spark_4.2_2.13", "4.4.0", _UNITY_CATALOG), "4.2.1"),
+    Pair("4.1.3", "4.4.0", "4.1.0", "4.2", _delta("delta-spark_4.1_2.13", "4.4.0", _UNITY_CATALOG), "4.1.4"),
     # Spark 4.1.2 dropped a class (IgnoreCachedData) that Delta 4.2.0 extends.
     Pair(
         "4.1.1",
@@ -91,7 +94,7 @@ PAIRS = (
         "4.1.2",
         _delta("delta-spark_4.1_2.13", "4.2.0", ("unitycatalog-client:0.4.1",)),
     ),
-    Pair("4.0.4", "4.4.0", "4.0.1", "4.1", _delta("delta-spark_4.0_2.13", "4.4.0", _UNITY_CATALOG)),
+    Pair("4.0.4", "4.4.0", "4.0.1", "4.1", _delta("delta-spark_4.0_2.13", "4.4.0", _UNITY_CATALOG), "4.0.5"),
     Pair("4.0.4", "4.0.1", "4.0.1", "4.1", _delta("delta-spark_2.13", "4.0.1")),
 )
 

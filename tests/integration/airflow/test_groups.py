@@ -154,6 +154,49 @@ def test_a_table_with_an_application_of_its_own(airflow: Airflow, tmp_path: Path
     }
 
 
+@pytest.mark.slow
+def test_several_sources_of_one_table(airflow: Airflow, tmp_path: Path) -> None:
+    """Each source is a table of the DAG; one that fails is red alone, and the others are applied."""
+
+    def source(name: str, *rows: tuple[int, str, int], feed: bool = True) -> str:
+        keys, names, sequences = zip(*rows, strict=True)
+        data = pa.table({"id": pa.array(keys, pa.int64()), "name": list(names), "n": list(sequences)})
+        properties = {"delta.enableChangeDataFeed": "true"} if feed else {}
+        write_deltalake(str(tmp_path / name), data, mode="append", configuration=properties)
+        return str(tmp_path / name)
+
+    sources: dict[str, Any] = {
+        "eu": {"source": source("eu", (1, "a", 1))},
+        "old": {"source": source("old", (1, "o", 0), (2, "o", 0)), "once": True},
+        "stream": {"source": source("stream", (3, "e", 1), feed=False), "source_kind": "change_log"},
+    }
+    one = {
+        "target": str(tmp_path / "customers"),
+        "keys": ["id"],
+        "sequence_by": "n",
+        "delete_sequence": "n + 1",
+        "sources": sources,
+    }
+    file = group(airflow, "several", {"pipelines": {"customers": one}})
+    succeeded(airflow.run(file, dag="customers"))
+    assert values(tmp_path / "customers", "id", "name") == [(1, "a"), (2, "o"), (3, "e")]
+    succeeded(airflow.run(file, dag="customers", forbid_processes=True))
+    # The table that was loaded once may change, or go; another one fails.
+    source("old", (4, "ignored", 9))
+    source("eu", (1, "b", 2))
+    source("stream", (3, "late", 0), (5, "new", 1))
+    (tmp_path / "eu").rename(tmp_path / "away")
+    done = airflow.run(file, dag="customers")
+    assert done.state == "failed"
+    assert values(tmp_path / "customers", "id", "name") == [(1, "a"), (2, "o"), (3, "e"), (5, "new")]
+    (tmp_path / "away").rename(tmp_path / "eu")
+    succeeded(airflow.run(file, dag="customers"))
+    assert values(tmp_path / "customers", "id", "name") == [(1, "b"), (2, "o"), (3, "e"), (5, "new")]
+    assert values(tmp_path / "customers__log", "id", "n") == [
+        *((1, 0), (1, 1), (1, 2), (2, 0), (3, 0), (3, 1), (5, 1)),
+    ]
+
+
 def feeds(folder: Path, number: int, **settings: Any) -> dict[str, Any]:
     """Return a group of feeds, each of which has its target filled."""
     pipelines = {

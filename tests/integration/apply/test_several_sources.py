@@ -121,6 +121,44 @@ class Collected:
         return {key: row for key, row in self.states[version].items() if not (hides and row[0] == HIDDEN)}
 
 
+@dataclass
+class Appended(Collected):
+    """A source whose rows are events: it is only appended to, in any order, and some events come twice."""
+
+    written: list[Event] = field(default_factory=list)
+    noted: int = 0
+
+    def write(self, state: State) -> None:
+        before = self.states[-1] if self.states else {}
+        added: list[Event] = [
+            (key, at, name) for key, (name, at) in state.items() if before.get(key) != (name, at)
+        ]
+        added += [(key, at + STEP // 2, None) for key, (_, at) in before.items() if key not in state]
+        added += added[:5]
+        random.Random(len(self.states)).shuffle(added)
+        # A delete needs its key alone.
+        rows = [(key, name, at, "D" if name is None else "U") for key, at, name in added]
+        given = self.spark.createDataFrame(rows, f"{COLUMNS}, op STRING")
+        given.write.format("delta").mode("append").save(self.path)
+        self.written += added
+        self.states.append(dict(state))
+
+    def _note(self) -> None:
+        new = self.written[self.noted :]
+        hides = "where" in self.arguments
+        self.events.update(event for event in new if not (hides and event[2] == HIDDEN))
+        self.noted, self.collected = len(self.written), len(self.states) - 1
+
+
+#: The arguments of such a source.
+OF_EVENTS = {
+    "source_kind": "change_log",
+    "delete_sequence": None,
+    "apply_as_deletes": "op = 'D'",
+    "except_column_list": ["op"],
+}
+
+
 def current(events: Counter[Event]) -> set[tuple[Any, ...]]:
     """Return the rows that these events leave, by an independent rule: the last event of a key decides."""
     last = {key: (at, name) for key, at, name in sorted(events, key=lambda event: event[1])}
@@ -130,7 +168,7 @@ def current(events: Counter[Event]) -> set[tuple[Any, ...]]:
 def intervals(events: Counter[Event]) -> set[tuple[Any, ...]]:
     """Return the rows of history: each upsert holds until the next event of its key."""
     by_key: dict[int, list[tuple[int, str | None]]] = {}
-    for key, at, name in sorted(events, key=lambda event: event[1]):
+    for key, at, name in sorted(set(events), key=lambda event: event[1]):
         by_key.setdefault(key, []).append((at, name))
     return {
         (key, name, at, at, ends[place + 1][0] if place + 1 < len(ends) else None)
@@ -152,7 +190,8 @@ class Lake:
 
     def source(self, name: str, **arguments: Any) -> Collected:
         """Make a source without rows."""
-        made = Collected(self.spark, name, str(self.folder / name), self.log, arguments)
+        kind = Appended if arguments.get("source_kind") == "change_log" else Collected
+        made = kind(self.spark, name, str(self.folder / name), self.log, arguments)
         self.sources[name] = made
         return made
 
@@ -229,20 +268,22 @@ def _crashing(point: str) -> Callable[[str], None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 8))
 def test_random_histories_of_several_sources(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    """Feed, copies, and a table that is loaded once; kills between them; one comes later, one gets a new
-    name, one is not named any more. The events are those of the model, each once, and so are the targets.
+    """Feed, copies, events, and a table that is loaded once; kills between them; one comes later, one gets a
+    new name, one is not named any more. The events are those of the model, each once, and so are the targets.
     """
     lake = Lake(spark, tmp_path, seed)
+    stream = lake.source("stream", where=f"op = 'D' OR name <> '{HIDDEN}'", **OF_EVENTS)
     eu = lake.source("eu", where=f"name <> '{HIDDEN}'")
     old = lake.source("old", once=True)
     copies = lake.source("copies", source_kind="snapshot")
-    named = [eu, old, copies]
+    named = [eu, old, copies, stream]
     for one in named:
         lake.change(one)
-    _collect(lake, [eu, old], ["before_commit", "committed"])
+    _collect(lake, [eu, old, stream], ["before_commit", "committed"])
     lake.apply(1)
     lake.apply(2)
     copies.collect()
+    stream.collect()
     _change(lake, named)
     _collect(lake, named, ["before_commit", "committed"])
     copies.collect()
@@ -250,7 +291,7 @@ def test_random_histories_of_several_sources(spark: SparkSession, tmp_path: Path
     # Another source is added, one gets another name, and one is not named any more.
     added = lake.source("us")
     eu.arguments |= {"pipeline": "p.europe", "take_over_from": "p.eu"}
-    named = [eu, old, added]
+    named = [eu, old, added, stream]
     for _ in range(2):
         _change(lake, named)
         _collect(lake, named, [])
@@ -344,6 +385,53 @@ def test_equal_sequences_and_refusals(spark: SparkSession, tmp_path: Path) -> No
 
 def last_part(location: str) -> str:
     return location.rpartition("/")[2]
+
+
+def test_tables_of_events_are_sources(spark: SparkSession, tmp_path: Path) -> None:
+    """They are appended as they come: late, twice, and deletes with a key alone. A faulty one stops them."""
+    lake = Lake(spark, tmp_path, 1)
+    stream = lake.source("stream", where=f"op = 'D' OR name <> '{HIDDEN}'", **OF_EVENTS)
+    eu = lake.source("eu")
+    stream.write({1: ("a", 10), 2: (HIDDEN, 10), 3: ("c", 10)})
+    eu.write({1: ("late", 5), 4: ("d", 10)})
+    for one in (stream, eu):
+        one.collect()
+    lake.apply(1)
+    stream.write({1: ("a", 10), 3: ("new", 30)})
+    eu.write({1: ("later", 20), 4: ("d", 10), 3: ("between", 20)})
+    assert stream.collect().counts["events"] == 4
+    eu.collect()
+    assert not stream.collect().applied
+    for scd in (1, 2):
+        lake.apply(scd)
+    lake.check()
+    log = spark.read.format("delta").load(lake.log).where("_position.file = 'p.stream'")
+    assert {(row.id, row._position.offset) for row in log.collect()} == {(1, 0), (3, 0), (3, 1), (2, 1)}
+    spark.sql(f"INSERT INTO delta.`{stream.path}` VALUES (9, 'x', NULL, 'U')")
+    with pytest.raises(DeltaCdcError, match="sequence"):
+        apply_changes(
+            *(spark, stream.path, lake.log),
+            pipeline="p.stream",
+            keys=["id"],
+            sequence_by="at",
+            target_kind="change_log",
+            **{name: value for name, value in stream.arguments.items() if value is not None},
+        )
+    assert spark.read.format("delta").load(lake.log).where("id = 9").isEmpty()
+    # Events that are loaded once: later ones do not count.
+    loaded = [
+        apply_changes(
+            *(spark, eu.path, str(tmp_path / "once")),
+            once=True,
+            **{**OF_EVENTS, "apply_as_deletes": "name = 'd'", "except_column_list": ["name"]},
+            pipeline="once",
+            keys=["id"],
+            sequence_by="at",
+        )
+        for _ in range(2)
+    ]
+    assert [one.applied for one in loaded] == [True, False]
+    assert {row.id for row in spark.read.format("delta").load(str(tmp_path / "once")).collect()} == {1, 3}
 
 
 def test_a_configuration_runs_sources_first(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:

@@ -83,6 +83,57 @@ def test_a_flow(read: Read) -> None:
     assert read(flow()) == read(flow_sql()) == BASE
 
 
+_SEVERAL_SQL = """
+CREATE OR REFRESH STREAMING TABLE users;
+CREATE FLOW eu AS AUTO CDC INTO users FROM STREAM(c.s.eu) KEYS (id)
+  APPLY AS DELETE WHEN op = 'D' SEQUENCE BY seq COLUMNS * EXCEPT (op) STORED AS SCD TYPE 2;
+CREATE FLOW us AS AUTO CDC INTO users FROM STREAM(c.s.us) KEYS (id)
+  SEQUENCE BY at STORED AS SCD TYPE 2;
+CREATE FLOW old AS AUTO CDC ONCE INTO users FROM STREAM(c.s.old) KEYS (id)
+  SEQUENCE BY at STORED AS SCD TYPE 2;
+"""
+_SEVERAL_PY = f"""{HEAD}
+dp.create_streaming_table("users")
+more = {{"old": {{"once": True}}, "us": {{}}}}
+dp.create_auto_cdc_flow(
+    target="users", source="c.s.eu", name="eu", keys=["id"], sequence_by="seq", stored_as_scd_type=2,
+    apply_as_deletes="op = 'D'", except_column_list=["op"],
+)
+for region, once in {{"us": False, "old": True}}.items():
+    dp.create_auto_cdc_flow(
+        target="users", source=f"c.s.{{region}}", name=region, keys=["id"], sequence_by="at", once=once,
+        stored_as_scd_type=2,
+    )
+"""
+_SEVERAL_YAML = """
+pipelines:
+  users:
+    group: flows
+    target: users
+    keys: [id]
+    stored_as_scd_type: 2
+    track_history_except_column_list: []
+    sources:
+      eu: {source: c.s.eu, source_kind: change_log, sequence_by: seq, apply_as_deletes: op = 'D',
+           except_column_list: [op]}
+      us: {source: c.s.us, source_kind: change_log, sequence_by: at}
+      old: {source: c.s.old, source_kind: change_log, sequence_by: at, once: true}
+groups: {flows: {}}
+"""
+
+
+def test_several_flows_into_one_target_are_its_sources(tmp_path: Path) -> None:
+    found = {}
+    for suffix, text in (("sql", _SEVERAL_SQL), ("py", _SEVERAL_PY), ("yaml", _SEVERAL_YAML)):
+        file = tmp_path / f"flows.{suffix}"
+        file.write_text(text, encoding="utf-8")
+        found[suffix] = {one.arguments["pipeline"]: one.arguments for one in load(file).tables()}
+    assert found["sql"] == found["py"] == found["yaml"]
+    assert found["py"].keys() == {"users.eu", "users.us", "users.old", "users"}
+    assert found["py"]["users.old"]["once"] is True
+    assert found["py"]["users"]["sequence_by"] == "_sequence"
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published(tmp_path: Path, name: str) -> None:
     """Python, SQL and YAML have one meaning."""
@@ -124,6 +175,7 @@ MAPPED: list[tuple[str, str, str, Any]] = [
     ('columns_to_update="cols"', "COLUMNS TO UPDATE cols", "columns_to_update", "cols"),
     ('stored_as_scd_type="1"', "STORED AS SCD TYPE 1", "stored_as_scd_type", 1),
     ('name="f"', "", "pipeline", "f"),
+    ("once=True", "", "once", True),
 ]
 
 
@@ -190,7 +242,6 @@ REFUSED: list[tuple[str, str, str]] = [
         "py:10:24: system_sequence_by (SYSTEM SEQUENCE BY) has no",
         "bitemporal",
     ),
-    (flow("once=True"), "py:10:10: once (ONCE) has no equivalent", "mode reload"),
     (flow('spark_conf={"a": "b"}'), "py:10:16: spark_conf has no equivalent", "conf in the defaults"),
     (
         flow('stored_as_scd_type="bitemporal"'),
@@ -241,8 +292,38 @@ REFUSED: list[tuple[str, str, str]] = [
     ),
     (
         flow() + flow(head=""),
-        "py:12:1: A second flow writes users; the first one is in line 5",
+        "py:13:12: Two flows into users have the name users",
+        "own name",
+    ),
+    (
+        flow('name="a"') + flow('name="b"', "stored_as_scd_type=2", head=""),
+        "py:19:24: The flows into users differ in stored_as_scd_type; the first one is in line 5",
+        "same value",
+    ),
+    (
+        flow('name="a"') + flow('name="b"', head="").replace('keys=["id"]', 'keys=["k"]'),
+        "py:16:10: The flows into users differ in keys",
+        "same value",
+    ),
+    (
+        flow('name="a"') + flow('name="b"', "apply_as_truncates=\"op = 'T'\"", head=""),
+        "py:19:24: Several flows write users, and this one has apply_as_truncates",
+        "remove it",
+    ),
+    (
+        flow('name="a"') + flow('name="b"', 'columns_to_update="c"', head=""),
+        "py:19:23: Several flows write users, and this one has columns_to_update",
         "append to one",
+    ),
+    (
+        flow('name="a"') + flow('name="b c"', head=""),
+        "py:18:10: Several flows write users, and the name b c fits no source",
+        "letters",
+    ),
+    (
+        flow('name="a"') + 'dp.create_auto_cdc_from_snapshot_flow(target="users", source="s", keys=["id"])',
+        "py:12:1: Several flows write users, and this one reads full copies",
+        "sources",
     ),
     (HEAD, "py:1:1: The file has no AUTO CDC flow", "create_auto_cdc_flow"),
     ("import dlt\nx = (", "py:2:5: It is no Python: '(' was never closed", "correct"),
@@ -290,11 +371,6 @@ REFUSED: list[tuple[str, str, str]] = [
     ),
     (flow_sql(source="STREAM(`my table`)"), "sql:1:47: The name `my table` needs back-ticks", "--source"),
     (flow_sql(keys=""), "sql:1:13: The pipeline users: keys", "key"),
-    (
-        "CREATE FLOW f AS AUTO CDC ONCE INTO t FROM STREAM(s) KEYS (k) SEQUENCE BY q",
-        "sql:1:18: once (ONCE)",
-        "reload",
-    ),
     (
         "CREATE FLOW f AS MERGE",
         "sql:1:18: 'MERGE' is where AUTO CDC INTO or INSERT INTO is expected",
@@ -907,6 +983,6 @@ def test_import_takes_code_only(tmp_path: Path, capsys: Any) -> None:
 
 def test_lint_reads_code(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "flows.py"
-    file.write_text(flow("once=True"), encoding="utf-8")
+    file.write_text(flow('spark_conf={"a": "b"}'), encoding="utf-8")
     assert main(["lint", str(file)]) == 1
-    assert capsys.readouterr().out.startswith(f"{file}:10:10: once (ONCE) has no equivalent here.")
+    assert capsys.readouterr().out.startswith(f"{file}:10:16: spark_conf has no equivalent here.")

@@ -80,6 +80,12 @@ def test_what_is_written_for_all_sources_is_their_default_and_not_the_targets() 
     assert all(one["max_versions"] == 3 and one["schema_evolution"] == "widen" for one in found.values())
 
 
+def test_a_delete_among_events_has_its_own_sequence() -> None:
+    found = _found(sources={"eu": {"source": "/eu", "source_kind": "change_log"}, "us": {"source": "/us"}})
+    assert "delete_sequence" not in found["customers.eu"]
+    assert found["customers.us"]["delete_sequence"] == "_commit_timestamp"
+
+
 def test_an_empty_value_of_a_source_overrides_the_common_one() -> None:
     found = _found(where="b > 2", sources={"eu": {"source": "/eu", "where": None}})
     assert "where" not in found["customers.eu"]
@@ -106,11 +112,6 @@ def test_an_empty_value_of_a_source_overrides_the_common_one() -> None:
         ({"sequence_by": ["at", "_COMMIT_version"]}, "customers.eu is ordered by _commit_version", "time"),
         ({"delete_sequence": "none"}, "delete_sequence is missing", "set delete_sequence"),
         ({"delete_sequence": "_commit_version"}, "customers.eu is ordered by _commit_version", "time"),
-        (
-            {"sources": {"eu": {"source": "/eu", "source_kind": "change_log"}}},
-            "target_kind are both",
-            "direc",
-        ),
         ({"sources": {"eu": {"source": "/t__log"}}}, "source and target are the same table", "different"),
         ({"log": "/t"}, "are the same table", "two different tables"),
     ],

@@ -82,12 +82,7 @@ EVENTS: tuple[Clause, ...] = (
         "track_history_except_column_list",
     ),
     Clause("name", TEXT, "", "pipeline", also=("flow_name",)),
-    Clause(
-        "once",
-        FLAG,
-        "ONCE",
-        instead="remove it: the first run loads the target; a run with mode reload loads it again.",
-    ),
+    Clause("once", FLAG, "ONCE", "once"),
     Clause("spark_conf", TEXTS, "", instead=_CONF, also=("spark_confs",)),
 )
 #: The clauses of a flow that compares full copies.

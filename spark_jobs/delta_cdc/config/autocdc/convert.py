@@ -12,6 +12,7 @@ from delta_cdc.config.autocdc.program import Value, key
 from delta_cdc.config.autocdc.sources import found, target_of
 from delta_cdc.config.combine import is_template
 from delta_cdc.config.findings import Place
+from delta_cdc.config.sources import name_problem
 from delta_cdc.config.tree import Node, Refused
 from delta_cdc.core.arguments import last_part
 from delta_cdc.core.errors import DeltaCdcError
@@ -19,6 +20,8 @@ from delta_cdc.core.sql_tokens import bare, names
 from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from delta_cdc.config.autocdc.clauses import Clause
     from delta_cdc.config.autocdc.code import Code
     from delta_cdc.config.autocdc.program import Flow, Program
@@ -26,6 +29,12 @@ if TYPE_CHECKING:
 
 #: Properties of a table that only the vendor's pipelines read.
 _OF_PIPELINES = "pipelines."
+#: Options that each of several flows into one target has for itself. The others belong to the target.
+_OF_A_FLOW = (
+    *("source", "source_kind", "where", "column_list", "except_column_list", "apply_as_deletes"),
+    *("sequence_by", "once"),
+)
+_INTO_ONE = "let all sources append to one Delta table of events, and read this table in one flow."
 
 
 class Converter:
@@ -39,11 +48,36 @@ class Converter:
         self._program = program
         self._code = code
 
-    def pipeline(self, flow: Flow) -> tuple[Value, Node]:
-        """Return the name of a flow's pipeline, and its tree.
+    def pipeline(self, flows: Sequence[Flow]) -> tuple[Value, Node]:
+        """Return the name of the pipeline of the flows into a target, and its tree.
 
-        :raises Refused: a clause has no equivalent
+        :raises Refused: a clause has no equivalent, or the flows contradict each other
         """
+        first = flows[0]
+        if len(flows) == 1:
+            name, options = self._options(first)
+            return name, _tree(options, first.place)
+        shared: dict[str, Value] = {}
+        sources = Node(first.place, {})
+        for flow in flows:
+            name, options = self._options(flow)
+            _refuse_among_others(flow, options, name)
+            own = {option: options.pop(option) for option in _OF_A_FLOW if option in options}
+            _refuse_contradiction(flow, first, options, shared or options)
+            shared = shared or options
+            if name.value in sources.value:
+                raise Refused(
+                    name.place,
+                    f"Two flows into {flow.target.value} have the name {name.value}.",
+                    "give each its own name.",
+                )
+            sources.value[name.value], sources.keys[name.value] = _tree(own, flow.place), name.place
+        tree = _tree(shared, first.place)
+        tree.value["sources"], tree.keys["sources"] = sources, first.place
+        return Value(last_part(target_name(first)), first.target.place), tree
+
+    def _options(self, flow: Flow) -> tuple[Value, dict[str, Value]]:
+        """Return the name of a flow, and the options that its clauses and those of its target mean."""
         given = self._known(flow)
         target = target_of(flow, self._code)
         source = self._source(flow)
@@ -77,7 +111,7 @@ class Converter:
                     "A text contains {{ or {%, which Airflow would render.",
                     "write the text without them, or write the pipeline in YAML.",
                 )
-        return name, _tree(options, flow.place)
+        return name, options
 
     def _known(self, flow: Flow) -> dict[str, Value]:
         """Return the clauses of a flow that have an effect.
@@ -197,18 +231,13 @@ def configuration(program: Program, code: Code, name: str) -> tuple[Node, list[R
     start = Place(name, 1, 1)
     group = group_name(name)
     pipelines = Node(start, {})
-    writers: dict[str, Flow] = {}
+    by_target: dict[str, list[Flow]] = {}
     for flow in program.flows:
-        first = writers.setdefault(key(flow.target.value), flow)
+        by_target.setdefault(key(flow.target.value), []).append(flow)
+    for flows in by_target.values():
+        flow = flows[0]
         try:
-            if first is not flow:
-                raise Refused(
-                    flow.place,
-                    f"A second flow writes {flow.target.value}; the first one is in line {first.place.line}.",
-                    "let all sources append to one Delta table of events, and read this table in one flow; "
-                    "for tables whose rows change, write sources (docs/howto/several-sources.md).",
-                )
-            pipeline, tree = converter.pipeline(flow)
+            pipeline, tree = converter.pipeline(flows)
             if pipeline.value in pipelines.value:
                 raise Refused(
                     pipeline.place,
@@ -231,6 +260,47 @@ def configuration(program: Program, code: Code, name: str) -> tuple[Node, list[R
     root = Node(start, {"groups": groups, "pipelines": pipelines})
     root.keys = dict.fromkeys(root.value, start)
     return root, errors
+
+
+# -- several flows into one target ------------------------------------------------------------------
+def _refuse_among_others(flow: Flow, options: dict[str, Value], name: Value) -> None:
+    """Refuse a flow that cannot share its target with others.
+
+    :raises Refused: names why
+    """
+    several = f"Several flows write {flow.target.value}"
+    if options["source_kind"].value != "change_log":
+        what = "full copies" if flow.is_snapshot else "a change feed"
+        remedy = "write the pipeline in YAML, with sources (docs/howto/several-sources.md)."
+        raise Refused(flow.place, f"{several}, and this one reads {what}.", remedy)
+    if "apply_as_truncates" in options:
+        message = f"{several}, and this one has apply_as_truncates: it would delete the rows of the others."
+        raise Refused(options["apply_as_truncates"].place, message, "remove it.")
+    if "columns_to_update" in options:
+        message = f"{several}, and this one has columns_to_update."
+        raise Refused(options["columns_to_update"].place, message, _INTO_ONE)
+    if name_problem(str(name.value)):
+        raise Refused(
+            name.place, f"{several}, and the name {name.value} fits no source.", name_problem(str(name.value))
+        )
+
+
+def _refuse_contradiction(
+    flow: Flow, first: Flow, options: dict[str, Value], shared: dict[str, Value]
+) -> None:
+    """Refuse a flow whose options of the target differ from those of the first flow.
+
+    :raises Refused: names the option, and both lines
+    """
+    for option in sorted(options.keys() | shared.keys()):
+        mine, theirs = options.get(option), shared.get(option)
+        if (mine and mine.value) != (theirs and theirs.value):
+            raise Refused(
+                mine.place if mine is not None else flow.place,
+                f"The flows into {flow.target.value} differ in {option}; the first one is in line "
+                f"{first.place.line}.",
+                "give all of them the same value.",
+            )
 
 
 # -- values ---------------------------------------------------------------------------------------

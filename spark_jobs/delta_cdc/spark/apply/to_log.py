@@ -1,5 +1,6 @@
 """Append the changes of a table to a change log, as events: for a target of the kind ``change_log``.
 
+The source may be a table of events itself: then each of its rows is an event.
 An event has the values of its row (a delete, the values before it), and the columns of a log
 (:data:`delta_cdc.core.change_log.LOG_COLUMNS`). It carries all columns of its row, so ``_columns`` is NULL.
 Its position is the name of the pipeline and the version of the source, so the log shows where it came from.
@@ -21,13 +22,15 @@ from delta_cdc.core.change_log import SOURCE_TIMESTAMP as TIMESTAMP
 from delta_cdc.core.errors import ReservedColumnName
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, ORDER
 from delta_cdc.core.sql import quote
-from delta_cdc.spark.apply import batches, from_feed, load, refusals, schema
+from delta_cdc.spark.apply import batches, events, from_events, from_feed, load, refusals, schema
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.rows import OWN_SEQUENCE
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from delta_cdc.core.spec import ApplySpec
     from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.rows import Shape
@@ -36,21 +39,28 @@ _POSITION_PARTS = ("file", "row", "topic", "partition", "offset")
 
 
 def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
-    """Prepare the append of the rows of a snapshot, each as an upsert. It makes a log that does not exist."""
+    """Prepare the first append, which makes a log that does not exist: the rows of a snapshot, or all events.
+
+    A row of a snapshot is an upsert.
+    """
     context = StepContext.of(session, spec, step)
+    if context.options.source_kind == "change_log":
+        added = F.coalesce(COMMIT_VERSION, F.lit(step.at).cast("bigint"))
+        read = from_events.all_rows(context, with_versions=True).withColumn(COMMIT_VERSION, added)
+        log_rows, of_log, highest = _events(context, read.limit(0) if step.read.is_empty else read)
+        return load.prepared(context, step, log_rows, of_log, highest)
     snapshot, shape = load.read(context)
-    _refuse_reserved(shape, context)
     # The check is that of a history: each row needs a key of its own, and a sequence.
     totals = load.checked(context, snapshot, replace(shape, sequence_type=shape.order_type))
     context.counts = {"rows": totals["rows"], **context.counts}
     state = F.struct(*[F.col(quote(name)) for name in (*shape.values, COMMIT_TIMESTAMP)])
-    events = snapshot.select(
+    changes = snapshot.select(
         state.alias(states.AFTER),
         F.lit(None).cast(_type_of(snapshot, state)).alias(states.BEFORE),
         states.SEQUENCE,
         F.col(COMMIT_VERSION).alias(ORDER),
     )
-    log_rows, of_log = _logged(events, shape, context)
+    log_rows, of_log = _of_changes(changes, shape, context)
     return load.prepared(context, step, log_rows, of_log, totals["highest"])
 
 
@@ -58,11 +68,12 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     """Prepare the append of each change of a range.
 
     Changes are those of the filtered and projected rows: a row that leaves the filter, or whose key changes,
-    is a delete.
+    is a delete. Of a table of events, they are the added events that match the filter.
     """
     context = StepContext.of(session, spec, step)
+    if context.options.source_kind == "change_log":
+        return _appended(context, *_events(context, from_events.batch_rows(context)))
     changes, shape = context.read(from_feed.change_rows(context))
-    _refuse_reserved(shape, context)
     by_version = states.version_states(changes, shape.keys, (*shape.values, COMMIT_TIMESTAMP, OWN_SEQUENCE))
     faulty = F.col(states.DUPLICATE) | F.col(states.UNKNOWN)
     before, after = F.col(states.BEFORE), F.col(states.AFTER)
@@ -97,43 +108,104 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     }
     refusals.refuse(batch.totals, batch.rows, shape, context, conditions)
     context.count(events=batch.totals["events"])
-    log_rows, of_log = _logged(batch.rows, shape, context)
+    return _appended(context, *_of_changes(batch.rows, shape, context), batch.totals["highest"])
+
+
+def _appended(context: StepContext, log_rows: DataFrame, of_log: Shape, highest: str | None) -> PreparedStep:
+    """Return the prepared append of some rows of the log."""
     schema.check_target(context, of_log)
     log_rows = context.commented(log_rows)
     writer = log_rows.write.format("delta").mode("append").option("mergeSchema", "true")
     return PreparedStep(
-        lambda: writer.save(spec.target_uri),
+        lambda: writer.save(context.spec.target_uri),
         context.counts,
-        batch.totals["highest"],
+        highest,
         of_log,
         inserts=log_rows,
         alters=context.alters,
     )
 
 
-def _logged(events: DataFrame, shape: Shape, context: StepContext) -> tuple[DataFrame, Shape]:
+def _events(context: StepContext, source_rows: DataFrame) -> tuple[DataFrame, Shape, str | None]:
+    """Check the events of a source; return the rows of the log, their shape, and the highest sequence.
+
+    Equal keys and sequences are no fault: the apply of the log decides between such events.
+    """
+    found = events.of_step(context, source_rows, counted=True)
+    shape, sequence = found.shape, F.col(states.SEQUENCE)
+    assert shape.order_type is not None
+    batch = batches.materialise(
+        found.rows,
+        shape,
+        {
+            "events": F.count("*"),
+            "highest": as_text(F.max(sequence), shape.order_type),
+            **{reason: F.count_if(F.col(events.REASON) == reason) for reason in events.INVALID},
+        },
+        with_ranges=False,
+    )
+    events.refuse_invalid(context, batch, shape)
+    context.count(events=batch.totals["events"])
+    after = F.col(states.AFTER)
+    values = {
+        # A delete has its key alone: the values of its row may be anything.
+        name: F.col(quote(name)) if name in shape.keys else after.getField(name)
+        for name in shape.values
+    }
+    added = {OP: F.col(events.KIND), TIMESTAMP: F.lit(None)}
+    log_rows, of_log = _logged(batch.rows, shape, context, values, added, F.col(COMMIT_VERSION))
+    return log_rows, of_log, batch.totals["highest"]
+
+
+def _of_changes(changes: DataFrame, shape: Shape, context: StepContext) -> tuple[DataFrame, Shape]:
     """Return the rows of the log, and their shape.
 
-    :param events: the states before and after, each with the time of its commit; sequence, and order
+    :param changes: the states before and after, each with the time of its commit; sequence, and order
     """
     before, after = F.col(states.BEFORE), F.col(states.AFTER)
     row = F.coalesce(after, before)
-    known = {"file": F.lit(context.spec.pipeline), "offset": F.col(ORDER)}
-    position = F.struct(*[known.get(name, F.lit(None)).alias(name) for name in _POSITION_PARTS])
-    columns: dict[str, Column] = {
+    values = {name: row.getField(name) for name in shape.values}
+    added = {
         OP: F.when(after.isNull(), DELETE).otherwise(UPSERT),
+        TIMESTAMP: row.getField(COMMIT_TIMESTAMP),
+    }
+    return _logged(changes, shape, context, values, added, F.col(ORDER))
+
+
+def _logged(
+    rows: DataFrame,
+    shape: Shape,
+    context: StepContext,
+    values: Mapping[str, Column],
+    added: Mapping[str, Column],
+    version: Column,
+) -> tuple[DataFrame, Shape]:
+    """Return rows with the columns of the log, and their shape.
+
+    :param rows: with :data:`~delta_cdc.spark.changes.states.SEQUENCE`
+    :param values: the columns of the source
+    :param added: the columns of a log that differ by source
+    :param version: the version of the source that added a row
+    """
+    _refuse_reserved(shape, context)
+    known = {"file": F.lit(context.spec.pipeline), "offset": version}
+    position = F.struct(*[known.get(name, F.lit(None)).alias(name) for name in _POSITION_PARTS])
+    of_all: dict[str, Column] = {
+        **added,
         SEQUENCE: F.col(states.SEQUENCE),
         COLUMNS: F.lit(None).cast("array<string>"),
-        TIMESTAMP: row.getField(COMMIT_TIMESTAMP),
+        TIMESTAMP: added[TIMESTAMP].cast("timestamp"),
         POSITION: position.cast(POSITION_DDL),
     }
-    values = [row.getField(name).alias(name) for name in shape.values]
-    rows = events.select(*values, *[columns[name].alias(name) for name in LOG_COLUMNS])
+    log_rows = rows.select(
+        *[column.alias(name) for name, column in values.items()],
+        *[of_all[name].alias(name) for name in LOG_COLUMNS],
+    )
     for field in shape.schema.fields:
         if field.metadata:
-            rows = rows.withMetadata(field.name, field.metadata)
-    of_log = replace(shape, values=tuple(rows.columns), schema=rows.schema, order_type=None)
-    return rows, of_log
+            log_rows = log_rows.withMetadata(field.name, field.metadata)
+    of_log = replace(shape, values=tuple(log_rows.columns), schema=log_rows.schema, order_type=None)
+    return log_rows, of_log
 
 
 def _type_of(rows: DataFrame, state: Column) -> T.DataType:
