@@ -19,14 +19,14 @@ from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.erasure import HASH, hash_sql, ledger_of
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
-from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, table
+from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, string, table
 from delta_cdc.spark import catalog
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.maintain.optimize import marked
 from delta_cdc.spark.sessions import set_where_allowed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.core.erasure import ErasedKeys
     from delta_cdc.core.watermark import TableVersion
@@ -194,13 +194,20 @@ def delete(session: SparkSession, uri: str, source: DataFrame, condition: str) -
 
 
 def delete_again(
-    session: SparkSession, erased: ErasedKeys, uri: str, planned_on: TableVersion | None, version: int
+    session: SparkSession,
+    erased: ErasedKeys,
+    uri: str,
+    planned_on: TableVersion | None,
+    version: int,
+    *,
+    quarantine: str = "",
 ) -> None:
     """Delete rows of erased keys that a commit brought in, because an erasure came between its last check and
     its commit; or that an earlier run brought in, which died then. This costs something only in the first run
     after an erasure, and if other commits lie between planning and commit.
 
     :param version: the version that was committed
+    :param quarantine: location of the rows that a run puts aside before its commit; "" for none
     """
     is_overtaken = planned_on is not None and version != planned_on.version + 1
     if not is_overtaken and not erased.is_new:
@@ -210,8 +217,38 @@ def delete_again(
         return
     ledger = read(session, ledger_of(uri))
     rows = session.read.format("delta").load(uri)
-    if ledger.matched(rows, uri, "left_semi").isEmpty():
-        return
     columns = states.match(rows.columns, ledger.columns, "the columns of erased keys", uri)
-    texts = [text_sql(f"t.{quote(name)}", rows.schema[name].dataType, name) for name in columns]
-    delete(session, uri, ledger.hashes.localCheckpoint(), f"{hash_sql(ledger.secret, texts)} = s.{HASH}")
+    if not ledger.matched(rows, uri, "left_semi").isEmpty():
+        texts = [text_sql(f"t.{quote(name)}", rows.schema[name].dataType, name) for name in columns]
+        _delete_keys(session, uri, ledger, texts)
+    if quarantine and catalog.existing_detail(session, quarantine) is not None:
+        texts = texts_of_json(rows.schema, dict(zip(columns, columns, strict=True)))
+        held = session.read.format("delta").load(quarantine).alias("t")
+        of_keys = ledger.hashes.alias("s")
+        if not held.join(of_keys, F.expr(_has_hash(ledger, texts)), "left_semi").isEmpty():
+            _delete_keys(session, quarantine, ledger, texts)
+
+
+def _delete_keys(session: SparkSession, uri: str, ledger: Ledger, texts: Sequence[str]) -> None:
+    delete(session, uri, ledger.hashes.localCheckpoint(), _has_hash(ledger, texts))
+
+
+def _has_hash(ledger: Ledger, texts: Sequence[str]) -> str:
+    return f"{hash_sql(ledger.secret, texts)} = s.{HASH}"
+
+
+def texts_of_json(schema: T.StructType, columns: Mapping[str, str]) -> list[str]:
+    """Return the SQL of the texts of the key columns of a row, of the alias ``t``, of a quarantine.
+
+    :param schema: of the target
+    :param columns: the columns of ``schema`` by their names in the keys of the quarantine
+    """
+    fields = ", ".join(f"{quote(name)}: STRING" for name in columns)
+    key = f"from_json(t.{quote('keys')}, {string(f'STRUCT<{fields}>')})"
+    parts = []
+    for name, column in columns.items():
+        kind, text = schema[column].dataType, f"{key}.{quote(name)}"
+        is_binary = isinstance(kind, T.BinaryType)
+        typed = f"unhex({text})" if is_binary else f"try_cast({text} AS {kind.simpleString()})"
+        parts.append(text_sql(typed, kind, name))
+    return parts

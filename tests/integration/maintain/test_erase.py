@@ -28,6 +28,7 @@ from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.erasure import Flow
 from delta_cdc.run.erase import Erasure, Report, run
 from delta_cdc.run.maintain import raise_failed
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.erased_keys import text_sql
 from delta_cdc.spark.maintain import erase
 from tests.support.decoded_files import holders
@@ -369,6 +370,38 @@ def test_a_run_that_overlaps_an_erasure_brings_nothing_back(spark: SparkSession,
             flow.apply()
         assert rows(spark, target, "id = 2") == [], point
         assert [row["amount"] for row in rows(spark, target)] == [10]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_run_that_overlaps_an_erasure_leaves_nothing_in_quarantine(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """Its rows go there before its commit, which the erasure prevents; perhaps the run dies then."""
+    flow, target, _ = made(spark, tmp_path)
+    rules = {"small": {"check": "amount < 100", "on_break": "quarantine"}}
+    flow.deliver("b.json", [event("U", 9, 1, amount=900), event("U", 10, 2, name=SECRET, amount=1000)])
+    flow.ingest()
+    write = quarantine.write
+
+    def overtaken(*arguments: Any) -> str | None:
+        monkeypatch.undo()
+        erased(spark, Flow("apply", target=target), key={"id": "2"})
+        found = write(*arguments)
+        assert [row["id"] for row in map(json.loads, held())] == ["1", "2"], "the erasure came too early"
+        if dies:
+            raise Killed
+        return found
+
+    def held() -> list[str]:
+        return sorted(row["keys"] for row in rows(spark, f"{target}__quarantine"))
+
+    monkeypatch.setattr(quarantine, "write", overtaken)
+    if dies:
+        with pytest.raises(Killed):
+            flow.apply(rules=rules)
+    flow.apply(rules=rules)
+    assert held() == [json.dumps({"id": "1"}, separators=(",", ":"))]
 
 
 @pytest.mark.slow

@@ -126,7 +126,10 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
     def complete(self, step: Step, prepared: PreparedStep, version: int) -> None:
         """Complete the target's layout, register its name, and empty the staging table and the quarantine."""
         session, spec, is_new = self.session, self.spec, step.planned_on is None
-        erased_keys.delete_again(session, spec.erased, spec.target_uri, step.planned_on, version)
+        planned_on, quarantine_uri = step.planned_on, spec.quarantine_uri
+        erased_keys.delete_again(
+            *(session, spec.erased, spec.target_uri, planned_on, version), quarantine=quarantine_uri
+        )
         if prepared.shape is not None and (is_new or spec.may_lack_layout):
             layout.complete(session, spec.target_uri, prepared.shape, spec.options, is_new=is_new)
         elif spec.options.writes_events and spec.may_lack_layout:

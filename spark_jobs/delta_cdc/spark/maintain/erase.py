@@ -163,16 +163,8 @@ def _typed(text: Column, kind: T.DataType) -> Column:
 def _parts(spec: EraseSpec, owner: DataFrame, rows: DataFrame, names: Sequence[str]) -> list[str]:
     """Return the SQL of the texts of the key columns of a row of the alias ``t``."""
     if spec.place == "keys":
-        fields = ", ".join(f"{quote(name)}: STRING" for name in names)
-        key = f"from_json(t.{quote('keys')}, {string(f'STRUCT<{fields}>')})"
-        parts = []
-        for name in names:
-            (column,) = states.match(owner.columns, [name], "key", spec.owner)
-            kind, text = owner.schema[column].dataType, f"{key}.{quote(name)}"
-            is_binary = isinstance(kind, T.BinaryType)
-            typed = f"unhex({text})" if is_binary else f"try_cast({text} AS {kind.simpleString()})"
-            parts.append(text_sql(typed, kind, name))
-        return parts
+        columns = states.match(owner.columns, names, "key", spec.owner)
+        return erased_keys.texts_of_json(owner.schema, dict(zip(names, columns, strict=True)))
     spelled = states.match(rows.columns, names, "key", spec.table_uri)
     return [text_sql(f"t.{quote(name)}", rows.schema[name].dataType, name) for name in spelled]
 
