@@ -404,7 +404,10 @@ class _Resolver:
         wrong: bool,
     ) -> Iterator[Table]:
         """Yield the pipelines of a section with several sources."""
-        found = list(sources.problems(arguments, section.given))
+        kinds = {
+            one.given.get("source_kind", arguments.get("source_kind")) for one in section.sources.values()
+        }
+        found = list(sources.problems(arguments, section.given, has_events="change_log" in kinds))
         for argument, problem, remedy in found:
             place = section.places.get(argument, section.place)
             self._findings.add(place, f"The pipeline {name} {problem}", remedy)

@@ -31,6 +31,8 @@ _OF_A_SOURCE = (
     *("once", "initial_load", "starting_version", "starting_timestamp", "ending_version", "ending_timestamp"),
     *("apply_as_truncates", "snapshot_version_column", "columns_to_update", "insert_only", "target_kind"),
 )
+#: Those of them that say what an event means.
+_OF_EVENTS = ("apply_as_truncates", "columns_to_update")
 #: Suffix of the name of the log.
 _LOG = "__log"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]*")
@@ -43,18 +45,23 @@ def name_problem(source: str) -> str:
     )
 
 
-def problems(arguments: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def problems(
+    arguments: Mapping[str, Any], own: Mapping[str, Any], *, has_events: bool
+) -> Iterator[tuple[str, str, str]]:
     """Yield what keeps a pipeline from having several sources: the argument, the problem and the remedy.
 
     :param arguments: all arguments of the pipeline
     :param own: those that are written for it, and not for a group or for all
+    :param has_events: whether one of the sources is a table of events
     """
     if own.get("source") is not None:
         yield "source", "has source and sources.", "write source in each of the sources alone."
     if arguments.get("target") is None:
         yield "target", "has sources and no target.", "write target: with a path, a URI or a catalog name."
     for name in _OF_A_SOURCE:
-        if own.get(name) is not None:
+        # What a group gives to its other tables does not matter here, but these would change events.
+        matters = arguments if has_events and name in _OF_EVENTS else own
+        if matters.get(name) is not None:
             remedy = "write it for one of the sources." if name in ("once", "initial_load") else "remove it."
             yield name, f"has {name}, and several sources.", remedy
     if own.get("own_application") is True:

@@ -25,6 +25,7 @@ class Arrivals:
     """Reads commits of such a table, ascending and in parts, and collects their allowed-lateness bounds.
 
     :param newest: the table's newest state
+    :param copied: the reader appends the events to another log, and so cannot compute its rows again
     :param left_out: version that only deletes events below a bound -> that bound
     :param horizons: version that appends events -> the allowed-lateness bound in effect when they arrived
     :param tracked_from: versions that turned row tracking on. Older events have no reliable arrival version
@@ -32,6 +33,7 @@ class Arrivals:
 
     log: DeltaLog
     newest: TableState
+    copied: bool = False
     left_out: dict[int, str] = field(default_factory=dict)
     horizons: dict[int, str] = field(default_factory=dict)
     tracked_from: set[int] = field(default_factory=set)
@@ -64,7 +66,7 @@ class Arrivals:
                 return replace(commit, changes_data=False)
             below = _deleted_below(commit, before)
             if below is None:
-                raise _changed(self.log.uri, commit, maintained=before is not None)
+                raise _changed(self.log.uri, commit, maintained=before is not None, copied=self.copied)
             self.left_out[commit.version] = below
             return replace(commit, changes_data=False)
         if before is not None:
@@ -103,16 +105,21 @@ def _begins_to_track(before: Mapping[str, str], commit: Commit) -> bool:
     return after is not None and tracks_rows(after.configuration) and not tracks_rows(before)
 
 
-def _changed(uri: str, commit: Commit, *, maintained: bool) -> NotAppendOnly:
+def _changed(uri: str, commit: Commit, *, maintained: bool, copied: bool) -> NotAppendOnly:
     deletes = commit.info.operation == "DELETE" and not maintained
     without = (
         f" and the table has no {LATENESS_HORIZON}, below which events may be deleted" if deletes else ""
     )
+    remedy = (
+        "give this source another name (without take_over_from). Then all of its events are appended again, "
+        "and equal ones count once"
+        if copied
+        else 'run once with mode="reload", which computes every key again from the events that exist now'
+    )
     return NotAppendOnly(
         f"Version {commit.version} of {uri} ({commit.info.operation or 'unknown operation'}) updates or "
         f"removes rows, but events are only ever appended{without}.",
-        remedy='run once with mode="reload", which computes every key again from the events that exist '
-        "now; and correct an event by a later one.",
+        remedy=f"{remedy}; and correct an event by a later one.",
     )
 
 

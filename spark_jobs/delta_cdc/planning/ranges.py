@@ -158,7 +158,7 @@ def arrivals_of(observed: Observation[Any]) -> appended_events.Arrivals | None:
     options = observed.request.applied
     if options is None or not options.takes_events:
         return None
-    return appended_events.Arrivals(observed.log, observed.source)
+    return appended_events.Arrivals(observed.log, observed.source, copied=options.writes_events)
 
 
 def reader(observed: Observation[Any], arrivals: appended_events.Arrivals | None) -> Read:

@@ -91,6 +91,16 @@ def test_an_empty_value_of_a_source_overrides_the_common_one() -> None:
     assert "where" not in found["customers.eu"]
 
 
+@pytest.mark.parametrize("name", ["apply_as_truncates", "columns_to_update"])
+def test_what_events_mean_is_never_dropped(name: str) -> None:
+    """A group may give these to its other tables; for tables of events, they would matter."""
+    file = {**_file(), "defaults": {name: "a"}}
+    load(file)
+    file["pipelines"]["customers"]["sources"] = {"eu": {"source": "/eu", "source_kind": "change_log"}}
+    with pytest.raises(InvalidConfiguration, match=f"customers has {name}, and several sources"):
+        load(file)
+
+
 @pytest.mark.parametrize(
     ("changes", "message", "remedy"),
     [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import maintenance_tags, validation
+from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     CorruptLog,
@@ -87,6 +88,18 @@ def test_events_that_were_changed(
         tables.apply(options=options)
     assert 'mode="reload"' in failed.value.remedy
     assert [step.kind for step in steps(tables.apply(options=options, mode="reload"))] == ["reload"]
+
+
+def test_events_that_were_changed_and_go_to_a_log(tables: Tables) -> None:
+    """Its rows cannot be computed again, so the way out is another name."""
+    into_a_log = replace(LOG, target_kind="change_log", columns_to_update=None)
+    tables.target.columns = ("id", "name", *LOG_COLUMNS)
+    built(tables, 5, into_a_log)
+    tables.source.delete("at < 3")
+    with pytest.raises(NotAppendOnly) as failed:
+        tables.apply(options=into_a_log)
+    assert "another name" in failed.value.remedy
+    assert "reload" not in failed.value.remedy
 
 
 def test_events_are_still_told_from_maintenance(tables: Tables) -> None:

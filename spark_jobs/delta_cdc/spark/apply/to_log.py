@@ -152,7 +152,9 @@ def _events(context: StepContext, source_rows: DataFrame) -> tuple[DataFrame, Sh
         name: F.col(quote(name)) if name in shape.keys else after.getField(name)
         for name in shape.values
     }
-    added = {OP: F.col(events.KIND), TIMESTAMP: F.lit(None)}
+    # The time of an event is known if it is what orders the events.
+    time = sequence if isinstance(shape.order_type, T.TimestampType) else F.lit(None)
+    added = {OP: F.col(events.KIND), TIMESTAMP: time}
     log_rows, of_log = _logged(batch.rows, shape, context, values, added, F.col(COMMIT_VERSION))
     return log_rows, of_log, batch.totals["highest"]
 
