@@ -1,4 +1,5 @@
-"""Let a person approve a change that exceeds a limit: the task waits, and Airflow lists a required action.
+"""Let a person approve a change that exceeds a limit, or that ``approval_for`` names: the task waits, and
+Airflow lists a required action.
 
 The answer approves exactly the change that the person saw: the task runs again with the text of the error
 (:mod:`delta_cdc.core.guard`), and is stopped again if anything has changed since.
@@ -39,7 +40,8 @@ class Waits(Protocol):
 
 @contextmanager
 def asking(operator: Waits, context: Context, given: Mapping[str, Any]) -> Iterator[None]:
-    """Let the task wait for a person if the ``with`` block exceeds a limit, and ``on_limit`` is ``wait``.
+    """Let the task wait for a person if the ``with`` block exceeds a limit, or needs an approval, and
+    ``on_limit`` is ``wait``.
 
     A task that continues after an answer does not ask again, because Airflow would show its first question.
 
@@ -58,7 +60,7 @@ def asking(operator: Waits, context: Context, given: Mapping[str, Any]) -> Itera
         operator.log.info("The task waits until a person answers under Required Actions of this run.")
         await_input(
             context,
-            subject=f"{given.get('pipeline')}: apply a change that exceeds a limit?",
+            subject=f"{given.get('pipeline')}: apply a change that needs an approval?",
             body=stopped.message,
             options=[APPROVE, REJECT],
             method_name=CONTINUES,

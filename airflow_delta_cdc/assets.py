@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from airflow.sdk import Asset, AssetAlias
 
 from airflow_delta_cdc.arguments import expand, is_literal, is_template
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
+from delta_cdc.core.partitions import partition_predicate as partition_predicate
+from delta_cdc.core.partitions import partition_values as partition_values
 from delta_cdc.core.uris import canonical_uri
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ GROUP = "delta_cdc"
 #: What the names of the aliases begin with: of pipelines, and of groups.
 ALIAS_OF_PIPELINE = "delta_cdc:"
 ALIAS_OF_GROUP = f"{ALIAS_OF_PIPELINE}group:"
+#: What the URI of a watched asset ends with if its watcher has arguments.
+_DIGEST = re.compile("%23[0-9a-f]{8}$")
 
 
 def delta_asset(table: str) -> Asset:
@@ -39,6 +44,46 @@ def delta_asset(table: str) -> Asset:
         )
     uri = _uri(expand(table))
     return Asset(name=uri, uri=uri, group=GROUP)
+
+
+def asset_of(table: str, extra: dict[str, Any] | None = None) -> Asset:
+    """Return the asset of a Delta table, for hooks that report what they read and write (``x-delta``).
+
+    :param table: see :func:`delta_asset`
+    :param extra: kept with the asset
+    """
+    asset = delta_asset(table)
+    return Asset(name=asset.name, uri=asset.uri, group=GROUP, extra=extra or {})
+
+
+def location_of(asset: Asset) -> str:
+    """Return the location or the name of the table that an asset of this module is about."""
+    scheme, _, location = asset.uri.partition(":")
+    return unquote(_DIGEST.sub("", location) if scheme == "x-delta-watch" else location)
+
+
+def partitions_asset(table: str) -> Asset:
+    """Return the asset of a Delta table's partitions, for DAGs that run once for each changed partition.
+
+    .. code-block:: python
+
+        schedule = PartitionedAssetTimetable(assets=partitions_asset(ORDERS))
+        with DAG("orders_by_day", schedule=schedule):
+            ...
+
+    From Airflow 3.3 on, each task that applies changes to the table adds one event for each partition that it
+    changed, if a DAG uses the asset. The key of the partition is in ``dag_run.partition_key``, such as
+    ``country=DE/day=2026-11-28``; :func:`partition_values` and :func:`partition_predicate` read it. If more
+    than 100 partitions changed, there is one event with the key ``all``.
+
+    The asset is not the one of :func:`delta_asset`, whose event is of the whole table: a DAG that waits for
+    the table gets one event for a run, however many partitions it changed.
+
+    :param table: see :func:`delta_asset`
+    :raises InvalidConfiguration: the table is a template, or a variable is not set
+    """
+    name = f"partitions:{delta_asset(table).name}"
+    return Asset(name=name, uri=f"x-delta-{quoted(name)}", group=GROUP)
 
 
 def pipeline_alias(pipeline: str) -> AssetAlias:

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from airflow.sdk.definitions.asset import AssetNameRef
 from airflow.sdk.log import mask_secret
 
 if TYPE_CHECKING:
@@ -77,11 +78,28 @@ def newest_events(asset: Asset | AssetAlias, most: int) -> Sequence[Any]:
     return InletEventsAccessors([asset])[asset].ascending(False).limit(most)
 
 
+def partition_events(context: Context, asset: Asset) -> Any:
+    """Return what adds events of an asset's partitions, as ``outlet_events`` of a task has it.
+
+    None before Airflow 3.3, and if no DAG uses the asset: Airflow would drop the events with a warning.
+    """
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time.context import OutletEventAccessor
+
+    if not hasattr(OutletEventAccessor, "add_partitions"):
+        return None
+    events = context["outlet_events"]
+    try:
+        return events[AssetNameRef(name=asset.name)]
+    except AirflowRuntimeError as error:
+        # Without an answer, the events are added: they must not be lost.
+        return None if error.error.error == ErrorType.ASSET_NOT_FOUND else events[asset]
+
+
 def asset_state_store(name: str) -> Any:
     """Return the state store of the asset with a name, in a triggerer; None without state stores."""
     if not HAS_STATE_STORES:
         return None
-    from airflow.sdk.definitions.asset import AssetNameRef
     from airflow.sdk.execution_time.context import AssetStateStoreAccessors
 
     return AssetStateStoreAccessors(inlets=[AssetNameRef(name=name)])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.assets import location_of
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, TableNameUnresolved
 from delta_cdc.core.sql import quote
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Asset
 
 #: Counts of rows that are in the written table afterwards.
 _WRITTEN = ("inserted", "updated", "events")
@@ -69,6 +71,17 @@ def facets(given: Mapping[str, Any], published: Mapping[str, Any] | None) -> Ope
         outputs=[dataset for flow in flows for dataset in _outputs(flow)],
         run_facets=_run_facets(published) if published else {},
     )
+
+
+def dataset_of(asset: Asset, lineage_context: Any) -> Any:
+    """Return the dataset of a table whose partitions, or whose commits, an asset is about.
+
+    :return: the same dataset as that of the table in :func:`facets`; None if its location is not known
+    """
+    from airflow.providers.common.compat.openlineage.facet import Dataset
+
+    names, _ = _names(location_of(asset), None)
+    return Dataset(namespace=names[0][0], name=names[0][1]) if names else None
 
 
 # -- what moved -----------------------------------------------------------------------------------

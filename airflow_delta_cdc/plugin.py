@@ -65,6 +65,7 @@ def _place(destination: str, url_route: str) -> dict[str, Any]:
         "name": "Delta CDC",
         # Relative, so that it also works where Airflow lies below a path.
         "bundle_url": f"delta-cdc/page.js?version={__version__}",
+        "icon": f"delta-cdc/logo.svg?version={__version__}",
         "destination": destination,
         "url_route": url_route,
     }

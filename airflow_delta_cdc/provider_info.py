@@ -7,6 +7,9 @@ from typing import Any
 from airflow_delta_cdc import __version__
 
 _INTEGRATION = "Delta CDC"
+_DOCUMENTATION = (
+    "https://github.com/airflow-provider-delta-cdc/airflow-provider-delta-cdc/blob/main/docs/index.md"
+)
 
 
 def _field(label: str, description: str, *, kind: str = "string", **schema: Any) -> dict[str, Any]:
@@ -58,8 +61,23 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [
             {
                 "integration-name": _INTEGRATION,
+                "external-doc-url": _DOCUMENTATION,
+                # Paths in the project's repository, as Apache's own providers have them.
+                "how-to-guide": ["/docs/howto/index.md"],
+                # A path of Airflow's API server.
+                "logo": "/delta-cdc/logo.svg",
                 "tags": ["software"],
             }
+        ],
+        # The handler has to be named for the rest of an entry to count. None: the URIs stay as they are.
+        "asset-uris": [
+            {"schemes": ["x-delta"], "handler": None, "factory": "airflow_delta_cdc.assets.asset_of"},
+            {
+                "schemes": ["x-delta-partitions", "x-delta-watch"],
+                "handler": None,
+                "to_openlineage_converter": "airflow_delta_cdc.lineage.dataset_of",
+            },
+            {"schemes": ["x-delta-cdc-group"], "handler": None},
         ],
         "operators": [
             {

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.approval import asking
-from airflow_delta_cdc.assets import delta_asset, pipeline_alias
+from airflow_delta_cdc.assets import delta_asset, partitions_asset, pipeline_alias
 from airflow_delta_cdc.backup import store_copy
+from airflow_delta_cdc.compat import partition_events
 from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.metrics import emit_run
@@ -26,7 +27,7 @@ from delta_cdc.core.value_rules import broken_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import Logger
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
@@ -51,6 +52,7 @@ _ANNOUNCED = (
     "lag",
     "seconds",
     "attempts_lost",
+    "partitions",
 )
 _OUTCOMES = {
     "applied": "applied",
@@ -106,30 +108,51 @@ def measured(log: Logger, given: Mapping[str, Any], published: dict[str, Any]) -
 
 
 def announce_apply(
+    operator: BaseOperator,
     context: Context,
-    inlets: Sequence[Any],
     given: Mapping[str, Any],
     published: dict[str, Any],
     backup: dict[str, Any] | None,
 ) -> None:
-    """Copy the watermark to the asset state store; if changes were applied, announce the target's asset.
+    """Copy the watermark to the asset state store; if changes were applied, announce the target's asset, and
+    its changed partitions.
 
-    :param inlets: inlets of the task
     :param given: ``source``, ``target`` and ``pipeline``, as in the arguments of the task
     :param published: :meth:`delta_cdc.run.outcomes.Outcome.to_dict`
     :param backup: :attr:`delta_cdc.run.outcomes.Outcome.backup`
     """
-    store_copy(context, inlets, given["source"], given["pipeline"], published, backup)
+    store_copy(context, operator.inlets, given["source"], given["pipeline"], published, backup)
     if published["applied"]:
-        extra = {name: published[name] for name in _ANNOUNCED}
+        extra = {name: published[name] for name in _ANNOUNCED if name in published}
+        announce_partitions(operator, context, given["target"], extra)
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(
             delta_asset(given["target"]), extra=extra
         )
 
 
+def announce_partitions(
+    operator: BaseOperator, context: Context, target: str, extra: Mapping[str, Any]
+) -> None:
+    """Add an event for each changed partition of a target, if a DAG waits for them.
+
+    :param extra: that of the event of the whole target, with ``partitions`` if the target has any
+    """
+    keys = extra.get("partitions")
+    if not keys:
+        return
+    asset = partitions_asset(target)
+    events = partition_events(context, asset)
+    if events is None:
+        return
+    # Airflow takes these events only for an outlet of the task.
+    operator.outlets = [*operator.outlets, asset]
+    events.extra.update({name: value for name, value in extra.items() if name != "partitions"})
+    events.add_partitions(list(keys))
+
+
 def announce(
+    operator: BaseOperator,
     context: Context,
-    inlets: Sequence[Any],
     given: Mapping[str, Any],
     outcome: PipelineResult,
     published: dict[str, Any],
@@ -157,7 +180,7 @@ def announce(
     if outcome.applied is not None:
         applied_from = {**given, "source": source_of(given)}
         applied = {name: value for name, value in published.items() if name != "ingested"}
-        announce_apply(context, inlets, applied_from, applied, outcome.applied.backup)
+        announce_apply(operator, context, applied_from, applied, outcome.applied.backup)
 
 
 def shown(operator: DeltaCdcOperator, context: Context, published: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +213,7 @@ def publish(
     """
     operator.published = measured(operator.log, given, published)
     watermark = shown(operator, context, operator.published)
-    announce(context, operator.inlets, given, outcome, watermark)
+    announce(operator, context, given, outcome, watermark)
     forget_plans()
     return watermark
 

@@ -58,7 +58,13 @@ _FUNCTIONS = {
     ),
     "airflow_delta_cdc.dags": ("build_dags",),
     "airflow_delta_cdc.form": ("run_params", "run_arguments", "skip_waiting", "why_params", "why_arguments"),
-    "airflow_delta_cdc.assets": ("delta_asset", "group_asset"),
+    "airflow_delta_cdc.assets": (
+        "delta_asset",
+        "group_asset",
+        "partitions_asset",
+        "partition_predicate",
+        "partition_values",
+    ),
     "airflow_delta_cdc.triggers": ("watched_asset", "DeltaVersionTrigger"),
     "airflow_delta_cdc.deadline": ("freshness_deadline", "log_missed"),
 }

@@ -46,7 +46,7 @@ PROVIDER_LAYERS: Layers = {
     "hooks": _BASE,
     "metrics": (),
     "links": (*_BASE, "assets"),
-    "lineage": _BASE,
+    "lineage": (*_BASE, "assets"),
     "kafka": (*_BASE, "hooks"),
     "triggers": (*_BASE, "assets", "hooks"),
     "runtime": (*_BASE, "hooks"),

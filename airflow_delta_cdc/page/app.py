@@ -25,6 +25,7 @@ _declarations = Declarations()
 #: The names of the form's modes and fields.
 _form = form.names()
 _module = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
+_logo = Path(__file__).with_name("logo.svg").read_text(encoding="utf-8")
 
 #: Without FastAPI's pages about its routes. Every route requires a user.
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
@@ -86,6 +87,13 @@ def _listed(shown: dict[str, Any]) -> dict[str, Any]:
 def module() -> Response:
     """Return the ES module of the page."""
     return Response(_module, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
+
+
+@app.get("/logo.svg")
+def logo() -> Response:
+    """Return the picture of the page's entries."""
+    headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    return Response(_logo, media_type="image/svg+xml", headers=headers)
 
 
 @app.get("/api/pipelines")

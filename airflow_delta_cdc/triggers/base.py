@@ -92,10 +92,13 @@ class WatchingTrigger(BaseTrigger):
             },
         )
 
-    async def watch(self, position: Position, *, seal_due_at: int | None = None) -> Watch:
+    async def watch(
+        self, position: Position, *, seal_due_at: int | None = None, lists_partitions: bool = False
+    ) -> Watch:
         """Return the watch that goes on after a position.
 
         :param seal_due_at: see :class:`delta_cdc.planning.waiting.Watch`
+        :param lists_partitions: see there
         :raises DeltaCdcError: a location, a condition or a connection can't be used
         """
         # In a thread: the first import of the libraries would block the event loop for too long.
@@ -109,6 +112,7 @@ class WatchingTrigger(BaseTrigger):
             ),
             allow_recreation=self.allow_recreation,
             seal_due_at=seal_due_at,
+            lists_partitions=lists_partitions,
             storage_options=await self._options(),
         )
 

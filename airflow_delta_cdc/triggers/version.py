@@ -58,9 +58,10 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
 
     Each event covers all changes since the previous one: ``table``, ``table_id``, ``version`` (the newest),
     ``previous_version`` (None the first time), ``timestamp`` and ``reason`` (``new_versions``,
-    ``table_created`` or ``table_recreated``). The asset's state store contains the position of the trigger;
-    if it has no position yet, the trigger fires once. If the triggerer dies, no event is lost, but an event
-    may come twice.
+    ``table_created`` or ``table_recreated``). That of a partitioned table also has ``partitions``: the keys
+    of the changed partitions (:func:`airflow_delta_cdc.assets.partitions_asset`). The asset's state store
+    contains the position of the trigger; if it has no position yet, the trigger fires once. If the triggerer
+    dies, no event is lost, but an event may come twice.
 
     :param table: path or URI of the table, ``${ENV}`` allowed
     :param asset_name: name of the watched asset. Its state store contains the trigger's position, so two
@@ -179,7 +180,8 @@ class _Versions(SharedStreamProducer):
     async def _open(self) -> Watch:
         watch = self._watch
         if watch is None:
-            watch = self._watch = await self._trigger.watch(await self._cursor.load())
+            watch = await self._trigger.watch(await self._cursor.load(), lists_partitions=True)
+            self._watch = watch
         elif self._patience.failures:
             await self._trigger.renew(watch)
         return watch

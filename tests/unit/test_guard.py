@@ -78,6 +78,33 @@ def test_a_batch_that_cannot_exceed_a_limit_is_not_counted() -> None:
     assert not Guard(max_deleted="50 %").allows_any(1)
 
 
+def test_one_step_needs_an_approval() -> None:
+    guard = Guard(asks=(7, "it is a reset"))
+    assert guard.reason_to_ask(7) == "it is a reset"
+    assert (guard.reason_to_ask(8), Guard().reason_to_ask(7)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (None, None),
+        ("reset", ("reset",)),
+        (["drift", "reset", "drift"], ("reset", "drift")),
+        ("['reload', 'drift']", ("reload", "drift")),
+    ],
+)
+def test_which_runs_need_an_approval(given: Any, read: Any) -> None:
+    _, apply = requests({"source": "/s", "target": "/t", "keys": ["id"], "approval_for": given})
+    assert apply is not None
+    assert apply.approval_for == read
+
+
+@pytest.mark.parametrize("wrong", ["repair", ["reset", "Reload"], 3, {"reset": True}])
+def test_another_kind_of_run_cannot_be_approved(wrong: Any) -> None:
+    with pytest.raises(InvalidConfiguration, match="approval_for"):
+        requests({"source": "/s", "target": "/t", "keys": ["id"], "approval_for": wrong})
+
+
 def test_an_approval_is_of_one_step_and_one_effect() -> None:
     effect = Effect(10, 5, 6)
     text = approval(7, effect, **WORK)
@@ -112,7 +139,10 @@ def test_a_text_that_approves_nothing_is_refused(value: str) -> None:
         ({"ending_timestamp": "2026-01-01T00:00:00Z"}, None),
         ({"staging": "/staging"}, None),
         ({"mode": "repair", "repair_keys": "id = 1"}, None),
-        ({"mode": "reset"}, None),
+        ({"mode": "reset"}, 12),
+        ({"mode": "reset", "initial_load": "snapshot"}, 12),
+        ({"mode": "reset", "starting_version": 3}, None),
+        ({"mode": "reset", "initial_load": {"from_version": 3}}, None),
     ],
 )
 def test_an_approved_run_ends_where_the_approved_step_ended(given: dict[str, Any], end: int | None) -> None:

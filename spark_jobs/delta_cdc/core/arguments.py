@@ -94,6 +94,18 @@ def one_of(choices: Collection[str], name: str, value: Any, others: str = "") ->
     return given
 
 
+def some_of(choices: Collection[str], name: str, value: Any) -> tuple[str, ...] | None:
+    """Read a list of choices, each once, in the order of the choices.
+
+    :raises InvalidConfiguration: for anything but a list of them, or the text of one
+    """
+    given = names(name, value)
+    if given is None:
+        return None
+    chosen = {one_of(choices, name, item) for item in given}
+    return tuple(choice for choice in choices if choice in chosen)
+
+
 def whole_number(name: str, value: Any, *, minimum: int = 0) -> int | None:
     """Read a whole number that may come as rendered text.
 

@@ -231,7 +231,7 @@ class EmptyCopy(DeltaCdcError):
 
 
 class LimitExceeded(DeltaCdcError):
-    """A commit would change more rows than a limit allows, and no person has approved it."""
+    """A commit would change more rows than a limit allows, or needs an approval, and no person gave it."""
 
 
 class InvalidEvent(DeltaCdcError, of_rows=True):

@@ -68,18 +68,25 @@ class Guard:
     :param max_changed: most keys that may change; None: no limit
     :param min_source_rows: least rows that a load or a reset writes, and a full copy has; None: no limit. It
         cannot be approved
+    :param asks: the number of a seal whose step needs a person's approval, and why: a sentence without a
+        subject; None: no step needs one
     :param approved: :func:`approval` of the step that a person approved; "": of none
     """
 
     max_deleted: Limit | None = None
     max_changed: Limit | None = None
     min_source_rows: int | None = None
+    asks: tuple[int, str] | None = None
     approved: str = ""
 
     @property
     def limits_rows(self) -> bool:
         """Return whether the effect on the target's rows is limited."""
         return self.max_deleted is not None or self.max_changed is not None
+
+    def reason_to_ask(self, seal_number: int) -> str | None:
+        """Return why a step needs a person's approval, by the number of its seal; None if it needs none."""
+        return self.asks[1] if self.asks is not None and self.asks[0] == seal_number else None
 
     def allows_any(self, changed: int) -> bool:
         """Return whether no step that changes up to ``changed`` keys exceeds a limit, whatever the rows."""

@@ -204,6 +204,12 @@ def choice(*choices: str) -> Kind:
     return Kind("choice", f"one of {', '.join(choices)}", read, choices=choices)
 
 
+def some_of(*choices: str) -> Kind:
+    """Return the kind of an argument that is a list of some choices."""
+    expects = f"one or more of {', '.join(choices)}"
+    return Kind("names", expects, partial(arguments.some_of, choices), _SEQUENCE_OF)
+
+
 def _predicate(name: str, value: Any) -> str | None:
     text = arguments.text(name, value)
     if text is not None:

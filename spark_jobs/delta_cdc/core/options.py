@@ -45,6 +45,7 @@ from delta_cdc.core.option import (
     choice,
     option,
     options_in,
+    some_of,
 )
 from delta_cdc.core.reserved_columns import DELETED_COLUMN, NAMING, ROW_ID, ROW_VERSION
 from delta_cdc.core.value_rules import ValueRule, those_that
@@ -513,6 +514,13 @@ class RunOptions(RangeOptions):
         group="limits",
         flag=True,
     )
+    approval_for: tuple[str, ...] | None = option(
+        some_of("reset", "reload", "drift"),
+        "Runs that write nothing until a person approves exactly what they would do, as if they exceeded a "
+        "limit: ``reset``; ``reload``, also one by a policy; ``drift``: the first run with other options "
+        "than those that built the target, if ``on_drift`` takes them",
+        group="policies",
+    )
     approve: str | None = option(
         APPROVAL,
         "The text in a ``LimitExceeded``: apply exactly the change that this error describes, although it "
@@ -782,8 +790,9 @@ _REPORTED = _by_name(
     Option(
         "on_limit",
         choice("fail", "wait"),
-        "In Airflow, if a run exceeds ``max_deleted`` or ``max_changed``: ``fail``; or ``wait`` until a "
-        "person approves or rejects the change under Required Actions (from Airflow 3.3 on)",
+        "In Airflow, if a run exceeds ``max_deleted`` or ``max_changed``, or ``approval_for`` names it: "
+        "``fail``; or ``wait`` until a person approves or rejects the change under Required Actions (from "
+        "Airflow 3.3 on)",
         default="fail",
         group="policies",
     ),

@@ -102,7 +102,12 @@ class ApplyRequest(Request, RunOptions):
     @property
     def guard(self) -> Guard:
         """Return the limits of the run."""
-        return Guard(self.max_deleted, self.max_changed, self.min_source_rows, self.approve or "")
+        return Guard(
+            max_deleted=self.max_deleted,
+            max_changed=self.max_changed,
+            min_source_rows=self.min_source_rows,
+            approved=self.approve or "",
+        )
 
     @property
     def shadows(self) -> tuple[Pair, ...]:

@@ -250,6 +250,7 @@ class Commit:
     :param bytes_cdc: size of the change files
     :param partitions: the distinct partition values of the files added or removed as data and of the change
         files, if the writer recorded them; for an unpartitioned table, one empty value
+    :param names_partitions: the writer recorded the partition values of all these files
     :param n_data_adds: number of files added as data; the other added files were only rewritten
     :param n_data_removes: number of files removed as data
     :param paired: it adds and removes data, and adds exactly the files as data that it removes as data: only
@@ -280,6 +281,7 @@ class Commit:
     bytes_removed: int = 0
     bytes_cdc: int = 0
     partitions: frozenset[Partition] = frozenset()
+    names_partitions: bool = True
     n_data_adds: int = 0
     n_data_removes: int = 0
     paired: bool = False
@@ -373,6 +375,7 @@ class CommitFold:
             bytes_removed=self._bytes[Remove],
             bytes_cdc=self._bytes[Cdc],
             partitions=frozenset(self.partitions),
+            names_partitions=not self._unpartitioned,
             n_data_adds=self._data_files[Add],
             n_data_removes=self._data_files[Remove],
             paired=bool(data_added) and data_added == data_removed,

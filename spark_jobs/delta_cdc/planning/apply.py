@@ -95,6 +95,9 @@ async def _planned(observed: Observation[ApplyRequest]) -> Plan:
     if seal is not None:
         drifted = _drifted(request, observed.source, seal)
         observed = replace(observed, found=(*observed.found, *drifted))
+        if drifted:
+            changes = " ".join(drifted).rstrip(".")
+            observed = preconditions.asking(observed, "drift", f"its options have changed: {changes}")
     if seal is None:
         return await _first(observed)
     if request.mode == "repair":
@@ -287,7 +290,7 @@ async def _reset(observed: Observation[ApplyRequest]) -> Plan:
     request = observed.request
     assert observed.recorded is not None
     target, refused = canonical_uri(request.target), observed.recorded.refused
-    plan = await _load(observed)
+    plan = await _load(preconditions.asking(observed, "reset", "it would delete and load all rows"))
     assert plan.spec is not None
     position = len(observed.before)
     steps = plan.spec.steps
@@ -388,7 +391,8 @@ async def _refuse_broken_copies(
         for copy in in_step if _is_copied(request.options) else in_step[-1:]:
             if not (copy.adds_rows or request.allow_empty):
                 await preconditions.refuse_empty_copy(request, await observed.at(copy.version))
-            preconditions.refuse_shrunk_copy(request, before, copy)
+            needs_approval = bool(observed.asks) and step is steps[0]
+            preconditions.refuse_shrunk_copy(request, before, copy, needs_approval=needs_approval)
             before = copy
 
 

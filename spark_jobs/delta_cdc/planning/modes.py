@@ -63,7 +63,9 @@ async def planned(
     :raises InvalidConfiguration: the options are too long for a seal
     """
     request = observed.request
-    size, shows_writes = None, True
+    size, shows_writes, guard = None, True, request.guard
+    if observed.asks and steps:
+        guard = replace(guard, asks=(steps[0].seal_number, observed.asks))
     if observed.recorded is not None:
         target = DeltaLog(request.target, request.storage_options)
         size = await target.checksum_size(observed.recorded.target.version)
@@ -86,7 +88,7 @@ async def planned(
         source_name=request.source_name,
         target_name=request.target_name,
         target_comment=request.target_comment or "",
-        guard=request.guard,
+        guard=guard,
         shadows=request.shadows,
         erased=await erased_keys.left_out(
             request.target,
@@ -110,6 +112,7 @@ async def reload(observed: Observation[ApplyRequest], because: DeltaCdcError | N
     :raises VersionsExpired: history would miss events that maintenance has deleted from a log
     :raises EmptyCopy: the source consists of full copies, and has no rows
     """
+    observed = preconditions.asking(observed, "reload", "it would compute all rows again")
     request = observed.request
     ranges.refuse_beyond(observed)
     seal = observed.seal
@@ -125,7 +128,7 @@ async def reload(observed: Observation[ApplyRequest], because: DeltaCdcError | N
         before = await preconditions.copy_at(observed.log, seal.watermark.version)
         copy = await preconditions.copy_at(observed.log, ending)
         if copy is not None and (before is None or copy.version > before.version):
-            preconditions.refuse_shrunk_copy(request, before, copy)
+            preconditions.refuse_shrunk_copy(request, before, copy, needs_approval=bool(observed.asks))
     trusted = seal is not None and not other_source
     step = Step(
         kind="reload",

@@ -40,6 +40,8 @@ class Observation(Generic[R]):
     :param starting: the explicit start, resolved to a version
     :param ending: the explicit end, resolved to a version
     :param before: steps that must run before all others (those of taking over another pipeline)
+    :param found: notes about what the look has found
+    :param asks: why a person must approve the run: a sentence without a subject; "" if none must
     """
 
     request: R
@@ -53,6 +55,7 @@ class Observation(Generic[R]):
     saved_end: int | None
     before: tuple[Step, ...] = ()
     found: tuple[str, ...] = ()
+    asks: str = ""
 
     @property
     def seal(self) -> Seal | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.concurrency import gathered
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState
+    from delta_cdc.planning.observe import Observation
 
 #: Number of files checked per commit. VACUUM deletes by age, so it deletes the files of a commit together.
 _SAMPLE = 32
@@ -194,13 +195,30 @@ async def copy_at(log: DeltaLog, version: int) -> Commit | None:
     return None
 
 
-def refuse_shrunk_copy(request: ApplyRequest, before: Commit | None, copy: Commit) -> None:
+def asking(observed: Observation[ApplyRequest], name: str, why: str) -> Observation[ApplyRequest]:
+    """Return an observation whose run a person must approve, if ``approval_for`` has its name.
+
+    The job asks, because only it knows what the run would do to the rows.
+
+    :param name: ``reset``, ``reload`` or ``drift``
+    :param why: a sentence without a subject
+    """
+    if name not in (observed.request.approval_for or ()) or observed.recorded is None:
+        return observed
+    also = f"{observed.asks}; " if observed.asks else ""
+    return replace(observed, asks=f"{also}{why}, and approval_for has {name}")
+
+
+def refuse_shrunk_copy(
+    request: ApplyRequest, before: Commit | None, copy: Commit, *, needs_approval: bool = False
+) -> None:
     """Refuse a full copy that has far fewer rows than the one before, by the statistics of their files.
 
     It compares commits that replace all rows. If the run has limits of its own, the job counts the rows that
     it would change instead.
 
     :param before: the commit of the copy before it; None if unknown
+    :param needs_approval: a person must approve the step anyway, and sees then how many rows it ends
     :raises LimitExceeded: the copy has at most half of the rows of the one before, or fewer than
         ``min_source_rows``
     """
@@ -219,7 +237,13 @@ def refuse_shrunk_copy(request: ApplyRequest, before: Commit | None, copy: Commi
             remedy="look whether the copy is whole; or lower min_source_rows.",
             argument="limits",
         )
-    if request.guard.limits_rows or before is None or earlier is None or earlier < _LEAST_ROWS:
+    if (
+        needs_approval
+        or request.guard.limits_rows
+        or before is None
+        or earlier is None
+        or earlier < _LEAST_ROWS
+    ):
         return
     if 2 * rows > earlier:
         return

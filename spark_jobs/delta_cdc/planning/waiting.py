@@ -12,6 +12,7 @@ import re
 import time
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core import arguments, codec
@@ -23,11 +24,12 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     TableNotFound,
 )
+from delta_cdc.core.partitions import MOST_PARTITIONS
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.actions import rewrote_only
 from delta_cdc.delta_log.replay import History
-from delta_cdc.delta_log.schema_changes import read_schema
 from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.partitions import changed_partitions, logged_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -43,6 +45,8 @@ Position = TableVersion | int
 BEFORE_EVERYTHING = -1
 #: The number of looks without news after which a watch checks whether the table is still the same one.
 CHECK_EVERY = 20
+#: The most commits whose partitions one piece of news lists: beyond, it names the whole table.
+MOST_COMMITS = 100
 
 #: Characters of a list that no operation's name has.
 _NO_OPERATION = re.compile(r"[\[\](){},'\"]")
@@ -109,7 +113,7 @@ class Condition:
         """
         if not self.partitions:
             return self
-        logged = _names_in_log(state)
+        logged = {name.lower(): in_log for name, in_log in logged_names(state).items()}
         for column in self.partitions:
             if column.lower() not in logged:
                 raise InvalidConfiguration(
@@ -147,6 +151,17 @@ class Condition:
 
         return decided
 
+    def listed(self) -> Callable[[CommitFold], bool]:
+        """Return a function as :meth:`enough` does: whether the actions so far decide which partitions of a
+        commit are listed."""
+
+        def decided(fold: CommitFold) -> bool:
+            if fold.info is None:
+                return False
+            return len(fold.partitions) > MOST_PARTITIONS or not self._is_operation(fold.info)
+
+        return decided
+
     def _is_operation(self, info: CommitInfo) -> bool:
         return not self.operations or info.operation.lower() in self.operations
 
@@ -171,6 +186,8 @@ class News:
     :param reason: ``new_versions``; ``table_created`` if an earlier look found no table; ``table_recreated``
         if the table is another one than before, with or without changes; ``seal_due`` if nothing was
         changed, but the watermark has to be sealed again
+    :param partitions: the changed partitions (:func:`delta_cdc.planning.partitions.changed_partitions`); None
+        for an unpartitioned table, or if they are not wanted
     """
 
     table: str
@@ -178,9 +195,11 @@ class News:
     previous_version: int | None
     timestamp: str
     reason: Reason
+    partitions: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form, as XComs and asset events carry it."""
+        listed = {} if self.partitions is None else {"partitions": list(self.partitions)}
         return {
             "table": self.table,
             "table_id": self.position.table_id,
@@ -188,6 +207,7 @@ class News:
             "previous_version": self.previous_version,
             "timestamp": self.timestamp,
             "reason": self.reason,
+            **listed,
         }
 
 
@@ -204,6 +224,8 @@ class Watch:
     :param allow_recreation: whether a table created again at the same place is news, or an error
     :param seal_due_at: from then on (epoch milliseconds) even no change is news, because the caller has to
         seal its watermark again, see :func:`delta_cdc.planning.renewal.seal_due_at`; None is never
+    :param lists_partitions: whether news lists the changed partitions, which costs another request for each
+        new commit of a partitioned table
     :param storage_options: options of the object store
     :raises TableNameUnresolved: for a catalog name
     """
@@ -216,9 +238,11 @@ class Watch:
         condition: Condition | None = None,
         allow_recreation: bool = True,
         seal_due_at: int | None = None,
+        lists_partitions: bool = False,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self._table = table
+        self._lists_partitions = lists_partitions
         self._seal_due_at = seal_due_at
         self._log = _opened(table, storage_options)
         #: The newest commit seen. A look sets the table's identity there, and the fingerprint of the commit's
@@ -372,6 +396,7 @@ class Watch:
     async def _news(self, reason: Reason, state: TableState, moment: int) -> News:
         moment = moment or (await self._log.commit(self._version)).timestamp
         commit_hash = self._identity.commit_hash if self._identity is not None else None
+        partitions = await self._partitions(state, is_another=reason == "table_recreated")
         self._identity = TableVersion(state.table_id, self._version, commit_hash)
         return News(
             table=self._table,
@@ -379,7 +404,20 @@ class Watch:
             previous_version=self._since if self._since >= 0 else None,
             timestamp=datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds"),
             reason=reason,
+            partitions=partitions,
         )
+
+    async def _partitions(self, state: TableState, *, is_another: bool) -> tuple[str, ...] | None:
+        """Return the partitions that the counted commits since the last news changed."""
+        if not self._lists_partitions or not state.partition_columns:
+            return None
+        versions = range(self._since + 1, self._version + 1)
+        if is_another or self._since < 0 or len(versions) > MOST_COMMITS:
+            return changed_partitions([None], state)
+        find = partial(self._log.find, enough=self._condition.listed(), hashed=False)
+        commits = await History(find).read(versions)
+        counted = [commit for commit in commits if commit is None or self._condition.counts(commit)]
+        return changed_partitions(counted, state)
 
     def _refused(self, state: TableState) -> SourceTableReplaced | SourceHistoryChanged:
         seen = self._identity.table_id if self._identity is not None else None
@@ -437,13 +475,3 @@ def _as_in_log(value: Any) -> str | None:
     if value is None or value == "":
         return None
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _names_in_log(state: TableState) -> dict[str, str]:
-    """Return the name in the log of each partition column (key in lower case); column mapping changes it."""
-    logged = {name: name for name in state.partition_columns}
-    for column in read_schema(state.schema_string)["fields"]:
-        if column["name"] in logged:
-            metadata = column.get("metadata") or {}
-            logged[column["name"]] = metadata.get("delta.columnMapping.physicalName", column["name"])
-    return {name.lower(): in_log for name, in_log in logged.items()}

@@ -18,6 +18,7 @@ from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.apply import plan_apply_async
+from delta_cdc.planning.partitions import changed_partitions
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 from delta_cdc.planning.shadow import comparisons
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from delta_cdc.core.watermark import Seal
+    from delta_cdc.delta_log.actions import Commit
     from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.run.outbox import Sealed
 
@@ -143,7 +145,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             counts,
             commit.version,
             applied=True,
-            bytes_written=_bytes(due),
+            commits=due,
         )
 
     async def _due(self, recorded: RecordedWatermark | None, ours: Sealed) -> Sealed:
@@ -219,7 +221,7 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         )
         versions = _range(due) if due else plan.versions
         return await self._result(
-            plan, recorded, versions, counts, version, applied=True, bytes_written=_bytes(due or own.found)
+            plan, recorded, versions, counts, version, applied=True, commits=due or own.found
         )
 
     async def _publish_dry(self, plan: Plan, result: JobResult) -> Outcome:
@@ -254,9 +256,14 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         version: int | None,
         *,
         applied: bool,
-        bytes_written: int = 0,
+        commits: Sealed = (),
     ) -> Outcome:
+        """Return a result.
+
+        :param commits: those that the result is about; empty if nothing was applied, or if they are not known
+        """
         seal = recorded.seal if recorded is not None else None
+        written = [commit for _, commit in commits]
         backup = None
         if recorded is not None and seal is not None and recorded.commit is not None:
             backup = WatermarkBackup(
@@ -276,7 +283,8 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             target_table_id=recorded.target.table_id if recorded is not None else None,
             plan_key=plan.plan_key,
             backup=backup,
-            bytes_written=bytes_written,
+            bytes_written=bytes_of(written),
+            partitions=partitions_of(recorded, written) if applied else None,
             lag=await self._lag(plan, recorded),
             effort=self.effort,
         )
@@ -297,8 +305,9 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             return None
 
 
-def _bytes(commits: Sealed) -> int:
-    return bytes_of(commit for _, commit in commits)
+def partitions_of(recorded: RecordedWatermark | None, commits: Sequence[Commit]) -> tuple[str, ...] | None:
+    """Return the partitions that the commits of a result changed; of no known commit, the whole table."""
+    return None if recorded is None else changed_partitions(commits or [None], recorded.target)
 
 
 def _proves(recorded: RecordedWatermark | None, plan: Plan) -> bool:

@@ -91,6 +91,9 @@ class Outcome:
     :param log_version: the version that holds the batch; without a batch, the newest version
     :param left: the input that the bounds leave for another run: ``files`` and ``bytes``, or ``offsets``
     :param bytes_written: size of the files that the commits of this work added
+    :param partitions: the partitions of the target that these commits changed
+        (:func:`delta_cdc.planning.partitions.changed_partitions`); None if the target is not partitioned, or
+        if nothing was applied
     :param lag: how far the target is behind its source now (:meth:`delta_cdc.planning.status.Lag.to_dict`);
         None if unknown
     :param dry_run: the result of a dry run: ``table``, a row per commit; ``steps``, one text each; the
@@ -127,6 +130,7 @@ class Outcome:
     log_version: int | None = None
     left: dict[str, int] = field(default_factory=dict)
     bytes_written: int = 0
+    partitions: tuple[str, ...] | None = None
     lag: dict[str, Any] | None = field(default=None, compare=False)
     dry_run: dict[str, Any] | None = field(default=None, repr=False)
     shadow: tuple[dict[str, Any], ...] | None = None
@@ -148,6 +152,8 @@ class Outcome:
         }
         names = ("pipeline", "seal", *_PUBLISHED[self.kind])
         published = {name: everything[name] for name in names}
+        if self.partitions is not None:
+            published["partitions"] = list(self.partitions)
         if self.shadow is not None:
             published["shadow"] = list(self.shadow)
         return published if self.dry_run is None else {**published, "dry_run": self.dry_run}

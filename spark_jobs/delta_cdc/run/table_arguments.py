@@ -106,8 +106,13 @@ def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
 
 def _has_own_end(run: Mapping[str, Any]) -> bool:
     """Return whether something else than an approval says where an apply ends."""
-    given = ("ending_version", "ending_timestamp", "staging")
-    return run["mode"] in ("repair", "reset") or any(read.is_given(run.get(name)) for name in given)
+    given = ["ending_version", "ending_timestamp", "staging"]
+    if run["mode"] == "reset":
+        # With a start, what was approved is the load before it, and changes follow.
+        given += ["starting_version", "starting_timestamp"]
+        if APPLY["initial_load"].read(run.get("initial_load")) != "snapshot":
+            return True
+    return run["mode"] == "repair" or any(read.is_given(run.get(name)) for name in given)
 
 
 def placed(request: ApplyRequest, source: str, target: str) -> ApplyRequest:

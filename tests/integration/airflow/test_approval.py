@@ -13,7 +13,7 @@ from tests.integration.airflow.test_flow import rows, version, write
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.integration.airflow.conftest import Airflow
+    from tests.integration.airflow.conftest import Airflow, Outcome
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -33,6 +33,28 @@ with DAG("waits", schedule=None) as dag:
     )
 """
 
+_RESETS = """
+from airflow.sdk import DAG
+from airflow_delta_cdc.form import run_arguments, run_params
+from airflow_delta_cdc.operators import DeltaApplyChangesOperator
+
+with DAG("resets", schedule=None, params=run_params()) as dag:
+    DeltaApplyChangesOperator(
+        task_id="apply",
+        pipeline="resets",
+        source={source!r},
+        target={target!r},
+        keys=["id"],
+        policies={{"on_limit": "wait", "approval_for": ["reset", "reload"]}},
+        **run_arguments(),
+    )
+"""
+
+
+def question(outcome: Outcome) -> str:
+    """Return the text of the required action."""
+    return str(outcome.tasks["apply"]["asked"])
+
 
 @pytest.mark.slow
 def test_a_change_beyond_its_limit_waits_for_a_person(tmp_path: Path, airflow: Airflow) -> None:
@@ -44,7 +66,7 @@ def test_a_change_beyond_its_limit_waits_for_a_person(tmp_path: Path, airflow: A
     loaded = version(target)
     rejected = airflow.run(file, answers={"apply": REJECT})
     assert "Pausing task as AWAITING_INPUT" in rejected.log
-    assert "it would delete or close 4 of 10 rows (40.0 %)" in rejected.tasks["apply"]["asked"]
+    assert "it would delete or close 4 of 10 rows (40.0 %)" in question(rejected)
     assert (rejected.state, rejected.tasks["apply"]["state"]) == ("failed", "failed")
     assert "Ann did not approve the change." in rejected.log
     assert (version(target), len(rows(target))) == (loaded, 10)
@@ -53,3 +75,23 @@ def test_a_change_beyond_its_limit_waits_for_a_person(tmp_path: Path, airflow: A
     assert (approved.state, approved.xcom("apply")["counts"]["deleted"]) == ("success", 4)
     assert [key for key, _ in rows(target)] == list(range(4, 10))
     assert approved.events[0]["extra"]["ending_version"] == 1
+
+
+@pytest.mark.slow
+def test_a_reset_waits_for_a_person(tmp_path: Path, airflow: Airflow) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    write(source, [(number, "a") for number in range(10)], **{"delta.enableChangeDataFeed": "true"})
+    file = airflow.dag("resets", _RESETS.format(source=str(source), target=str(target)))
+    assert airflow.run(file).state == "success"
+    DeltaTable(str(target)).delete("id > 5")
+    before = version(target)
+    rejected = airflow.run(file, conf={"mode": "reset"}, answers={"apply": REJECT})
+    assert "it would delete and load all rows, and approval_for has reset" in question(rejected)
+    assert "it would end 0 and change 4 of 6 rows" in question(rejected)
+    assert (rejected.state, version(target)) == ("failed", before)
+    approved = airflow.run(file, conf={"mode": "reset"}, answers={"apply": APPROVE})
+    assert (approved.state, [key for key, _ in rows(target)]) == ("success", list(range(10)))
+    # The changes after the watermark need no approval.
+    write(source, [(10, "b")])
+    assert airflow.run(file).state == "success"
+    assert [key for key, _ in rows(target)] == list(range(11))

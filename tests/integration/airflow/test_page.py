@@ -26,6 +26,7 @@ _PASSWORD = "for this test only"
 #: Each route of the page, with parameters that find something.
 _ROUTES = {
     "/page.js": "",
+    "/logo.svg": "",
     "/api/pipelines": "",
     "/api/trends": "?name=customers@s3://lake/silver/customers&name=parcel_history@s3://lake/silver/parcel_history",
     "/api/pipeline": "?name=customers",
@@ -136,7 +137,7 @@ def test_a_user_without_rights_sees_no_pipeline(page: Page, path: str) -> None:
         assert name not in answer["body"]
 
 
-@pytest.mark.parametrize("path", [path for path in _ROUTES if path != "/page.js"])
+@pytest.mark.parametrize("path", [path for path in _ROUTES if path.startswith("/api/")])
 def test_a_user_sees_the_pipelines_of_dags_it_may_read(page: Page, path: str) -> None:
     answer = page.get(path + _ROUTES[path], "viewer", dag_ids=["parcels"])
     assert "customers" not in answer["body"]
@@ -183,7 +184,7 @@ _NAMES = {
 
 
 @pytest.mark.parametrize("role", ["viewer", "admin"])
-@pytest.mark.parametrize("path", [path for path in _ROUTES if path != "/page.js"])
+@pytest.mark.parametrize("path", [path for path in _ROUTES if path.startswith("/api/")])
 @pytest.mark.parametrize("kind", _SHOWN)
 def test_what_has_a_right_of_its_own_is_left_out(page: Page, kind: str, path: str, role: str) -> None:
     """Route x kind x role; whoever lacks one right still sees the rest, and why something is missing."""
@@ -393,6 +394,15 @@ def test_from_the_list_to_the_error_in_one_click(window: Window) -> None:
     assert "What to do: give these rows a key" in finding
     link = window.see("//*[@data-testid='delta-cdc-findings']//a[text()='Log of the task']")
     assert str(link.get_attribute("href")).endswith("/dags/sales/runs/scheduled__23/tasks/apply/mapped/3")
+
+
+def test_the_entry_in_the_navigation_has_its_picture(window: Window) -> None:
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    window.open("/plugin/delta-cdc")
+    picture = window.see("img[src*='delta-cdc/logo.svg']")
+    wide = "return arguments[0].complete ? arguments[0].naturalWidth : 0"
+    WebDriverWait(window.chrome, 60).until(lambda chrome: chrome.execute_script(wide, picture) > 0)
 
 
 @pytest.mark.slow

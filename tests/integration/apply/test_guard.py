@@ -220,3 +220,82 @@ def test_a_step_that_is_stopped_has_altered_nothing(spark: SparkSession, tmp_pat
     rows = spark.read.format("delta").load(target)
     living = rows.where("__END_AT IS NULL") if scd == 2 else rows
     assert sorted(row["id"] for row in living.select("id", "label").collect()) == list(range(4, 10))
+
+
+#: By what needs an approval: what the run does, and the reason in the error.
+RUNS: dict[str, tuple[dict[str, Any], str]] = {
+    "reset": ({"mode": "reset"}, "it would delete and load all rows, and approval_for has reset"),
+    "reload": ({"mode": "reload"}, "it would compute all rows again, and approval_for has reload"),
+    "drift": (
+        {"where": "id < 19", "policies": {"on_drift": "accept"}},
+        "and approval_for has drift",
+    ),
+    "drift, reload": (
+        {"where": "id < 19", "policies": {"on_drift": "repair"}},
+        "and approval_for has drift; it would compute all rows again, and approval_for has reload",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", slow_but(RUNS, "reset"))
+def test_a_person_approves_what_replaces_rows(case: Case, tmp_path: Path, name: str) -> None:
+    target, (chosen, why) = str(tmp_path / "target"), RUNS[name]
+
+    def apply(**arguments: Any) -> Outcome:
+        given = {"pipeline": "p", "keys": ["id"], **chosen, **arguments}
+        given["policies"] = {**chosen.get("policies", {}), "approval_for": name.split(", ")}
+        return apply_changes(case.spark, case.feed, target, **given)
+
+    # The first load replaces nothing, so it needs no approval.
+    first = {"mode": "incremental", "where": None, "ending_version": 0}
+    assert apply(**first).applied
+    version, rows = newest(target), case.spark.read.format("delta").load(target)
+    with pytest.raises(LimitExceeded) as found:
+        apply()
+    assert why in found.value.message
+    assert "it would end 6 and change " in found.value.message
+    assert " of 20 rows." in found.value.message
+    assert newest(target) == version
+    text = approval_in(found.value)
+    planned = apply(dry_run=True)
+    assert planned.dry_run is not None
+    assert text in planned.dry_run["error"]["remedy"]
+    with pytest.raises(LimitExceeded, match="which is for another change"):
+        apply(approve="3-000000000000")
+    # What the source got since is not approved, and waits.
+    case.change(range(0), range(7, 8), range(0))
+    approved = apply(approve=text)
+    assert approved.applied
+    assert approved.watermark is not None
+    assert approved.watermark.version == int(text.partition("-")[0])
+    rows = case.spark.read.format("delta").load(target)
+    # Incremental, the new options hold for new changes only.
+    last = 23 if not name.startswith("drift") else 20 if name == "drift" else 19
+    assert {row["id"] for row in rows.collect()} == set(range(6, last))
+    # With that approval, nothing else passes.
+    if name in ("reset", "reload"):
+        with pytest.raises(LimitExceeded, match="which is for another change"):
+            apply(approve=text)
+    else:
+        # The options are those of the seal now.
+        assert apply().applied
+
+
+@pytest.mark.slow
+def test_one_approval_passes_limits_too(case: Case, tmp_path: Path) -> None:
+    target = str(tmp_path / "target")
+    arguments: dict[str, Any] = {
+        "pipeline": "p",
+        "insert_only": True,
+        "limits": {"max_deleted": 1},
+        "policies": {"approval_for": "reset"},
+    }
+    apply_changes(case.spark, case.log, target, **arguments)
+    version = newest(target)
+    with pytest.raises(
+        LimitExceeded, match=r"approval_for has reset; it would delete or close .* max_deleted is 1"
+    ) as found:
+        apply_changes(case.spark, case.log, target, **arguments, mode="reset")
+    assert newest(target) == version
+    text = approval_in(found.value)
+    assert apply_changes(case.spark, case.log, target, **arguments, mode="reset", approve=text).applied

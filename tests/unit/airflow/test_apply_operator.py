@@ -156,6 +156,7 @@ _GIVEN: dict[str, tuple[Any, Any]] = {
     "on_versions_expired": ("reload", "reload"),
     "allow_empty": ("true", True),
     "max_deleted": ("5 %", "5 %"),
+    "approval_for": (["reload", "reset"], ("reset", "reload")),
     "max_changed": ("7", 7),
     "min_source_rows": ("8", 8),
     "approve": ("9-0a1b2c3d4e5f", "9-0a1b2c3d4e5f"),

@@ -5,13 +5,27 @@ from __future__ import annotations
 import importlib
 import json
 from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
 
+import attrs
 import jsonschema
 import pytest
+from airflow.providers.openlineage.utils.utils import translate_airflow_asset
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 import airflow_delta_cdc
+from airflow_delta_cdc.assets import delta_asset, group_asset, location_of, partitions_asset
+from airflow_delta_cdc.lineage import facets
 from airflow_delta_cdc.plugin import DeltaCdcPlugin, watermark
 from airflow_delta_cdc.provider_info import get_provider_info
+from airflow_delta_cdc.triggers import watched_asset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow.sdk import Asset
 
 
 def test_info_validates_against_the_schema_of_the_installed_airflow() -> None:
@@ -24,6 +38,59 @@ def test_info_validates_against_the_schema_of_the_installed_airflow() -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(info, schema)
     assert (DeltaCdcPlugin.name, DeltaCdcPlugin.macros) == ("delta_cdc", [watermark])
+
+
+def test_what_airflow_finds_in_the_info() -> None:
+    """Airflow's own manager reads it, and the lineage of Airflow uses it."""
+    manager = ProvidersManagerTaskRuntime()
+    schemes = {"x-delta", "x-delta-cdc-group", "x-delta-partitions", "x-delta-watch"}
+    assert schemes <= manager.asset_uri_handlers.keys()
+    made = manager.asset_factories["x-delta"](table="s3a://lake/orders/", extra={"a": 1})
+    assert made == attrs.evolve(delta_asset("s3://lake/orders"), extra={"a": 1})
+    used = [
+        delta_asset("main.sales.orders"),
+        group_asset("a b"),
+        partitions_asset("/lake/ö"),
+        watched_asset("/lake/ö", poll_interval=1),
+    ]
+    assert {asset.uri.partition(":")[0] for asset in used} == schemes
+    assert [asset.normalized_uri for asset in used] == [asset.uri for asset in used]
+
+
+@pytest.mark.parametrize("make", [partitions_asset, watched_asset])
+@pytest.mark.parametrize(
+    ("table", "dataset"),
+    [
+        ("/lake/für # alle", ("file", "/lake/für # alle")),
+        ("s3a://lake/a/b/", ("s3://lake", "a/b")),
+    ],
+)
+def test_the_dataset_of_an_asset_is_that_of_its_table(
+    make: Callable[[str], Asset], table: str, dataset: tuple[str, str]
+) -> None:
+    asset = make(table)
+    found = translate_airflow_asset(asset, None)
+    assert found is not None
+    assert (found.namespace, found.name) == dataset
+    (same,) = facets({"source": table, "target": "/t"}, None).inputs
+    assert (same.namespace, same.name) == dataset
+
+
+def test_a_catalog_name_has_no_dataset() -> None:
+    assert translate_airflow_asset(partitions_asset("main.sales.orders"), None) is None
+    watched = watched_asset("/lake/t", min_versions=2)
+    assert (location_of(watched), location_of(delta_asset("/lake/t"))) == ("file:///lake/t", "///lake/t")
+
+
+def test_named_pages_and_the_logo_exist() -> None:
+    (integration,) = get_provider_info()["integrations"]
+    project = Path(__file__).parents[3]
+    for page in (*integration["how-to-guide"], integration["external-doc-url"].partition("/main")[2]):
+        assert (project / page.lstrip("/")).is_file()
+    pictures = {app["icon"].partition("?")[0] for app in DeltaCdcPlugin.react_apps}
+    assert pictures == {integration["logo"].lstrip("/")}
+    logo = ET.parse(Path(airflow_delta_cdc.__file__).parent / "page" / "logo.svg")
+    assert logo.getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
 @pytest.mark.parametrize("kind", ["operators", "sensors", "triggers", "hooks"])

@@ -83,6 +83,7 @@ def test_all_parse(found: dict) -> None:
     several = {
         "medallion": {"medallion_bronze", "medallion_silver", "medallion_gold"},
         "configured_chain": {"configured_bronze", "configured_silver", "configured_gold"},
+        "orders_by_status": {"orders_by_status", "orders_by_status_totals"},
         "configured_group": {"configured_group", "configured_group__backfill", "configured_group_sources"},
     }
     assert set(found["dags"]) == {dag_id for file in files for dag_id in several.get(file, {file})}

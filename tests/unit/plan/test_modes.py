@@ -25,7 +25,7 @@ from delta_cdc.core.errors import (
     WatermarkExpired,
 )
 from delta_cdc.core.options import APPLY, ApplyOptions
-from delta_cdc.core.spec import ApplySpec, from_json, to_json
+from delta_cdc.core.spec import ApplySpec, fingerprint, from_json, to_json
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.delta_log.table import DeltaLog
@@ -528,3 +528,60 @@ def test_a_dry_run_is_the_same_plan(tables: Tables) -> None:
     assert isinstance(dry.spec, ApplySpec)
     assert (plan.spec.dry_run, dry.spec.dry_run) == (False, True)
     assert plan.spec.steps == dry.spec.steps
+
+
+# -- runs that need an approval -----------------------------------------------------------------------
+NEEDS = ("reset", "reload", "drift")
+
+
+def reason(plan: Plan) -> str | None:
+    """Return why a person must approve the plan's first step; None if none must."""
+    (first, *later) = steps(plan)
+    assert isinstance(plan.spec, ApplySpec)
+    guard = plan.spec.guard
+    assert {guard.reason_to_ask(step.seal_number) for step in later} <= {None}
+    return guard.reason_to_ask(first.seal_number)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"mode": "reset"}, "reset"),
+        ({"mode": "reload"}, "reload"),
+        ({"options": replace(KEYED, where="id > 1"), "on_drift": "accept"}, "drift"),
+        (
+            {"options": replace(KEYED, where="id > 1"), "on_drift": "accept", "versions_per_commit": 1},
+            "drift",
+        ),
+    ],
+)
+def test_a_run_of_this_name_needs_an_approval(tables: Tables, given: dict[str, Any], name: str) -> None:
+    built(tables, 3)
+    found = reason(tables.apply(**given, approval_for=NEEDS))
+    assert found is not None
+    assert found.endswith(f"and approval_for has {name}")
+    others = tuple(other for other in NEEDS if other != name)
+    for needs in (None, others):
+        assert reason(tables.apply(**given, approval_for=needs)) is None
+    # The name of the reason is no part of the plan: a retry recognizes its commit.
+    approved, plain = tables.apply(**given, approval_for=NEEDS), tables.apply(**given)
+    assert fingerprint(approved.spec) == fingerprint(plain.spec)  # type: ignore[arg-type]
+
+
+def test_a_reload_by_a_policy_needs_an_approval(tables: Tables, tmp_path: Path) -> None:
+    built(tables, 4)
+    given = {"source": other_source(tables, tmp_path), "on_source_replaced": "reload"}
+    for mode in ("incremental", "reload"):
+        found = reason(tables.apply(**given, mode=mode, approval_for=("reload",)))
+        assert found == "it would compute all rows again, and approval_for has reload"
+    now = replace(KEYED, where="id > 1")
+    found = reason(tables.apply(options=now, on_drift="repair", approval_for=NEEDS))
+    assert found is not None
+    assert found.count("approval_for has") == 2, "new options, and a reload"
+
+
+def test_what_replaces_nothing_needs_no_approval(tables: Tables) -> None:
+    for mode in ("incremental", "reload", "reset"):
+        assert reason(tables.apply(mode=mode, approval_for=NEEDS)) is None
+    built(tables, 3)
+    assert reason(tables.apply(approval_for=NEEDS)) is None

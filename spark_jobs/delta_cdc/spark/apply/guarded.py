@@ -1,4 +1,7 @@
-"""Hold a prepared step against the limits of its run (:mod:`delta_cdc.core.guard`), before it commits."""
+"""Hold a prepared step against the limits of its run (:mod:`delta_cdc.core.guard`), before it commits.
+
+A step that a person must approve anyway (``approval_for``) is stopped in the same way.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _SAMPLES = 3
 def exceeded(
     session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep
 ) -> LimitExceeded | None:
-    """Return the error for a step that exceeds a limit; None for any other step.
+    """Return the error for a step that exceeds a limit, or that a person must approve; None for any other.
 
     Without limits, and for a step that writes no rows, this costs nothing. A step whose batch has no more
     changes than the limits allow costs nothing either. Otherwise Spark computes the MERGE once without
@@ -49,29 +52,55 @@ def exceeded(
                 remedy="look whether the source is whole; or lower min_source_rows.",
                 argument="limits",
             )
-    if not guard.limits_rows or step.planned_on is None or shape is None:
+    why = guard.reason_to_ask(step.seal_number)
+    if why is None and not _may_exceed(spec, step, prepared):
         return None
-    if prepared.merge is not None:
-        if prepared.changed is not None and guard.allows_any(prepared.changed):
-            return None
-        dead = target_columns.gone(spec.options, shape.sequence_type)
-        ends = prepared.merge.ends(session, shape.keys, dead)
-        ended = ends.keys.where(ends.ended)
-        deleted, changed = F.count_if(ends.ended), F.count("*")
-        counted = ends.keys.agg(deleted.alias("deleted"), changed.alias("changed")).collect()[0]
-        effect = Effect(_current(session, spec).count(), counted["deleted"], counted["changed"])
-    elif step.kind == "reset" and prepared.inserts is not None and shape.keys:
-        effect, ended = _replaced(session, spec, prepared.inserts, shape.keys)
-    elif step.kind == "apply" and prepared.inserts is not None:
-        rows = prepared.inserts.count()
-        effect, ended = Effect(_current(session, spec).count(), 0, rows), prepared.inserts
-    else:
+    found = _effect(session, spec, step, prepared)
+    if found is None:
         return None
+    effect, ended = found
     texts = list(guard.exceeded(effect))
+    if why is not None:
+        counts = f"it would end {effect.deleted} and change {effect.changed} of {effect.rows} rows"
+        texts = [why, *(texts or [counts])]
     if not texts:
         return None
-    samples = _named(ended, shape.keys) if effect.deleted and shape.keys else ""
+    keys = shape.keys if shape is not None else ()
+    samples = _named(ended, keys) if ended is not None and effect.deleted and keys else ""
     return _error(spec, step, texts, effect, samples)
+
+
+def _may_exceed(spec: ApplySpec, step: Step, prepared: PreparedStep) -> bool:
+    """Return whether a step may exceed a limit, as far as that costs nothing."""
+    if not spec.guard.limits_rows or step.planned_on is None or prepared.shape is None:
+        return False
+    changed = prepared.changed if prepared.merge is not None else None
+    return changed is None or not spec.guard.allows_any(changed)
+
+
+def _effect(
+    session: SparkSession, spec: ApplySpec, step: Step, prepared: PreparedStep
+) -> tuple[Effect, DataFrame | None] | None:
+    """Return what a step does, and the rows that it ends, if they have keys; None if it writes no rows."""
+    shape = prepared.shape
+    if prepared.merge is not None and shape is not None:
+        dead = target_columns.gone(spec.options, shape.sequence_type)
+        ends = prepared.merge.ends(session, shape.keys, dead)
+        deleted, changed = F.count_if(ends.ended), F.count("*")
+        counted = ends.keys.agg(deleted.alias("deleted"), changed.alias("changed")).collect()[0]
+        rows = _current(session, spec).count()
+        return Effect(rows, counted["deleted"], counted["changed"]), ends.keys.where(ends.ended)
+    if step.kind == "reset":
+        if prepared.inserts is not None and shape is not None and shape.keys:
+            return _replaced(session, spec, prepared.inserts, shape.keys)
+        # Without keys, or from a source without rows: no row is known to stay.
+        old = _current(session, spec).count()
+        new = prepared.inserts.count() if prepared.inserts is not None else 0
+        return Effect(old, old, old + new), None
+    if step.kind == "apply" and prepared.inserts is not None:
+        new = prepared.inserts.count()
+        return Effect(_current(session, spec).count(), 0, new), None
+    return None
 
 
 def _replaced(
@@ -108,13 +137,14 @@ def _error(
         log.info("%s: %s, which approve = %s allows", spec.pipeline, "; ".join(texts), text)
         return None
     other = of_another_change(spec.guard.approved)
+    needs_approval = spec.guard.reason_to_ask(step.seal_number) is not None
     shown = f" Some of the rows that it would end: {samples}." if samples else ""
     return LimitExceeded(
         f"The {step.kind} of {short_name(spec.source_uri)} ({step}) into {spec.target_uri} was stopped: "
         f"{'; '.join(texts)}.{shown}{other} Nothing was written.",
         remedy="look whether the source is whole. If the change is right, run once with "
-        f"approve = {text}; or raise the limit.",
-        argument="limits",
+        f"approve = {text}" + ("." if needs_approval else "; or raise the limit."),
+        argument="approval_for" if needs_approval else "limits",
         approval=text,
     )
 
