@@ -242,6 +242,7 @@ class _Maker:
             group=self.group.name,
             detections=[detect.task_id for detect in detections],
             applies=[apply.task_id for apply in applies],
+            manifest=self.group.settings.get("manifest"),
             trigger_rule="none_failed",
             **self._task_arguments(),
         )

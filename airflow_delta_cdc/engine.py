@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from delta_cdc.run.table_arguments import is_ingested, placed, placed_ingest, requests as table_requests
     from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
     from delta_cdc.run.saved_plans import forget_saved_plans
+    from delta_cdc.run.publication import publish_versions
     from delta_cdc.run.watermarks import versions_of
     from delta_cdc.run.why import run_why
     from delta_cdc.spark.sessions import (
@@ -190,6 +191,7 @@ NAMES = {
     "run_verify": ("delta_cdc.run.verify", "run_verify"),
     "verification_text": ("delta_cdc.run.verify", "text_of"),
     "forget_saved_plans": ("delta_cdc.run.saved_plans", "forget_saved_plans"),
+    "publish_versions": ("delta_cdc.run.publication", "publish_versions"),
     "versions_of": ("delta_cdc.run.watermarks", "versions_of"),
     "run_why": ("delta_cdc.run.why", "run_why"),
     "close_session": ("delta_cdc.spark.sessions", "close"),

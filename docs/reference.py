@@ -55,6 +55,7 @@ _FUNCTIONS = {
     "delta_cdc": (
         *("apply_changes", "ingest_changes", "read_changes", "plan_changes", "verify_table", "explain_row"),
         *("erase_key", "expire_events", "commit_watermark", "get_session", "named_in_plan"),
+        *("publish_versions", "published", "create_views", "read_published"),
     ),
     "airflow_delta_cdc.dags": ("build_dags",),
     "airflow_delta_cdc.form": ("run_params", "run_arguments", "skip_waiting", "why_params", "why_arguments"),

@@ -14,6 +14,7 @@ from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidXCom
 from delta_cdc.core.text_table import grid
 from delta_cdc.core.uris import is_name
+from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,17 +39,26 @@ class PublishOperator(GroupOperator):
     :param group: name of the group
     :param detections: ids of the tasks that detected changes
     :param applies: ids of the mapped tasks that applied them
+    :param manifest: path or URI of a file that gets the same map, replaced as a whole; may have
+    ``${VARIABLES}``
     """
 
     ui_color = "#e8f1d4"
 
     def __init__(
-        self, *, group: str, detections: Sequence[str], applies: Sequence[str], **kwargs: Any
+        self,
+        *,
+        group: str,
+        detections: Sequence[str],
+        applies: Sequence[str],
+        manifest: str | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.group = group
         self.detections = detections
         self.applies = applies
+        self.manifest = manifest
         self.producing = [group_asset(group)]
         self.add_outlets([group_alias(group), *self.producing])
 
@@ -73,6 +83,14 @@ class PublishOperator(GroupOperator):
                 seals = _seals(pipeline, summaries[pipeline], done.get(pipeline), known)
                 changed = changed or (known is not None and seals != known.get(pipeline, {}))
                 versions_by_pipeline[pipeline] = {**versions, "seals": seals}
+        if self.manifest is not None:
+            # Before the event: a DAG that it starts may read the file.
+            engine.publish_versions(
+                expand(self.manifest),
+                self.group,
+                versions_by_pipeline,
+                storage_options=self.options_of_storage(),
+            )
         if changed:
             extra: dict[str, Any] = {"group": self.group, "tables": versions_by_pipeline}
             context["outlet_events"][group_alias(self.group)].add(group_asset(self.group), extra=extra)

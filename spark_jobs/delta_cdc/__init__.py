@@ -15,24 +15,30 @@ if TYPE_CHECKING:
     from delta_cdc.api.maintain import expire_events
     from delta_cdc.api.sink import commit_watermark
     from delta_cdc.api.verify import verify_table
+    from delta_cdc.api.views import PublishedTables, create_views, read_published
     from delta_cdc.api.why import explain_row
     from delta_cdc.core import errors
     from delta_cdc.core.checks import Verification
+    from delta_cdc.core.publication import Publication
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import TableVersion
     from delta_cdc.core.why import Answer
     from delta_cdc.launch.session import get_session
     from delta_cdc.run.outcomes import Outcome
+    from delta_cdc.run.publication import publish_versions, published
     from delta_cdc.spark.changes.queries import named_in_plan
 
 __all__ = [
     "Answer",
     "Outcome",
+    "Publication",
+    "PublishedTables",
     "TableVersion",
     "Verification",
     "VersionRange",
     "apply_changes",
     "commit_watermark",
+    "create_views",
     "erase_key",
     "errors",
     "expire_events",
@@ -41,13 +47,22 @@ __all__ = [
     "ingest_changes",
     "named_in_plan",
     "plan_changes",
+    "publish_versions",
+    "published",
     "read_changes",
+    "read_published",
     "verify_table",
 ]
 
 _HOME = {
     "Answer": "delta_cdc.core.why",
     "Outcome": "delta_cdc.run.outcomes",
+    "Publication": "delta_cdc.core.publication",
+    "PublishedTables": "delta_cdc.api.views",
+    "create_views": "delta_cdc.api.views",
+    "publish_versions": "delta_cdc.run.publication",
+    "published": "delta_cdc.run.publication",
+    "read_published": "delta_cdc.api.views",
     "Verification": "delta_cdc.core.checks",
     "VersionRange": "delta_cdc.core.versions",
     "TableVersion": "delta_cdc.core.watermark",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,6 +92,27 @@ def looked_at(table: str) -> TableVersion | None:
 def commit_hash(table: str, version: int) -> str:
     """Return what a planner says of a commit file."""
     return hashlib.sha256((Path(table) / "_delta_log" / f"{version:020d}.json").read_bytes()).hexdigest()
+
+
+def age(table: str, version: int, hours: float) -> None:
+    """Let a commit, and the files that it wrote, be older; also when it removed others."""
+    moment = time.time() - hours * 3600
+    commit = Path(table) / "_delta_log" / f"{version:020d}.json"
+    lines = []
+    for line in commit.read_text().splitlines():
+        action = json.loads(line)
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] = int(moment * 1000)
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = int(moment * 1000)
+        for kind in ("add", "cdc"):
+            if kind in action:
+                os.utime(Path(table) / action[kind]["path"], (moment, moment))
+        lines.append(json.dumps(action))
+    commit.write_text("\n".join(lines) + "\n")
+    (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
+    (commit.parent / f"{version:020d}.crc").unlink(missing_ok=True)
+    os.utime(commit, (moment, moment))
 
 
 @dataclass

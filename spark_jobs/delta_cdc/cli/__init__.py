@@ -34,6 +34,7 @@ from delta_cdc.cli import (
     shadow,
     status,
     verify,
+    views,
     why,
 )
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
@@ -52,6 +53,7 @@ _COMMANDS = (
     rules,
     verify,
     why,
+    views,
     shadow,
     promote,
     erase,

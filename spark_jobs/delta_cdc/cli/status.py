@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.cli.common import refuse
 from delta_cdc.cli.pipelines import chosen, takes_pipelines
 from delta_cdc.core.arguments import seconds
 from delta_cdc.core.errors import DeltaCdcError
@@ -16,6 +17,7 @@ from delta_cdc.core.options import APPLY
 from delta_cdc.core.retention import readable as span
 from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.advice import AboutTable, advise_all
 from delta_cdc.planning.plan import readable as size
 from delta_cdc.planning.status import Status, not_named, status_of_all
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from delta_cdc.cli.pipelines import Chosen
+    from delta_cdc.planning.advice import Advice
 
 
 def add(commands: Any) -> None:
@@ -45,6 +48,11 @@ def add(commands: Any) -> None:
     forms.add_argument(
         "--metrics", action="store_true", help="print metrics in the text format of Prometheus; exit code 0"
     )
+    status.add_argument(
+        "--advise", action="store_true",
+        help="also print which settings the logs show to be worth changing, each with its figures and its "
+        "cost; does not change the exit code",
+    )  # fmt: skip
     status.set_defaults(run=_status)
 
 
@@ -60,6 +68,8 @@ def _span(text: str) -> float:
 
 
 def _status(arguments: argparse.Namespace) -> int:
+    if arguments.metrics:
+        refuse(arguments, ("advise",), "with --metrics")
     # A pipeline that ingests and applies has two tables whose logs record its progress.
     tables = [(one, table) for one in chosen(arguments) for table in one.written]
     # Before the first run, no log names the source. With a change log, the log itself does not exist yet.
@@ -85,8 +95,11 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.metrics:
         print(_metrics([one for one, _ in tables], expected), end="")
         return 0
-    rows, lines, is_healthy = [], [], True
-    for (one, table), result in zip(tables, expected, strict=True):
+    rows: list[dict[str, Any]] = []
+    lines: list[str] = []
+    is_healthy = True
+    advice = _advice(tables, arguments) if arguments.advise else [[]] * len(tables)
+    for (one, table), result, advised in zip(tables, expected, advice, strict=True):
         lines.append(one.pipeline)
         if isinstance(result, DeltaCdcError):
             is_healthy = False
@@ -98,8 +111,35 @@ def _status(arguments: argparse.Namespace) -> int:
             rows.append(result.to_dict())
         else:
             raise result
+        if arguments.advise:
+            rows[-1]["advice"] = [one_advice.to_dict() for one_advice in advised]
+            lines += _advised(advised)
     print(json.dumps(rows, indent=2) if arguments.json else "\n".join(lines))
     return 0 if is_healthy else 1
+
+
+def _advice(tables: Sequence[tuple[Chosen, str]], arguments: argparse.Namespace) -> list[list[Advice]]:
+    """Return the advice about each table; that about the schedule of a group is with its first table."""
+    given = (
+        AboutTable(
+            pipeline=one.pipeline,
+            target=table,
+            source=one.source if one.log is None else None,
+            storage_options=one.storage_options,
+            freshness=_freshness(arguments, one),
+            group=one.group.name if one.group is not None else None,
+            schedule=one.group.settings.get("schedule") if one.group is not None else None,
+        )
+        for one, table in tables
+    )
+    return run_sync(advise_all(list(given)))
+
+
+def _advised(advice: Sequence[Advice]) -> Iterator[str]:
+    for one in advice:
+        first, *others = one.lines()
+        yield f"  advice     {first}"
+        yield from (f"             {line}" for line in others)
 
 
 def _not_named(one: Chosen) -> tuple[str, ...]:

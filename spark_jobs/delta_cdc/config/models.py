@@ -188,6 +188,14 @@ class DagKeys(TypedDict, total=False):
         _Bool,
         Field(description="Also make the DAG <dag_id>__why, which explains rows of targets; default false."),
     ]
+    manifest: Annotated[
+        _Text,
+        Field(
+            description="File that the task publish replaces with the versions that belong together, as a "
+            "path "
+            "or URI ending in .json; may have ${VARIABLES}. Without it, only the group's asset has them."
+        ),
+    ]
     spark_conn_id: Annotated[
         _Name, Field(description="Spark connection; without one, Spark runs in the worker.")
     ]

@@ -316,6 +316,10 @@ class ConsumerUnreadable(DeltaCdcError):
     """The progress of a table's consumer cannot be determined."""
 
 
+class PublicationUnreadable(DeltaCdcError):
+    """The manifest of a group, with the versions that its publish named, is missing or another file."""
+
+
 # -- running ------------------------------------------------------------------------------------
 class ConfigurationChanged(DeltaCdcError):
     """The arguments of a table of a group are not those that its work was found with."""

@@ -33,6 +33,10 @@ COLUMN_MAPPING = "delta.columnMapping.mode"
 TYPE_WIDENING = "delta.enableTypeWidening"
 #: Gives every row a stable id.
 ROW_TRACKING = "delta.enableRowTracking"
+#: Masks the rows that a commit deletes or updates, and does not write their files again.
+DELETION_VECTORS = "delta.enableDeletionVectors"
+#: A MERGE of the engine writes the files of a target up to this size again, with deletion vectors or without.
+WHOLE_FILES_TARGET = 8 * 1024**2
 _ROW_IDS = "delta.rowTracking.materializedRowIdColumnName"
 _SUSPENDED = "delta.rowTrackingSuspended"
 

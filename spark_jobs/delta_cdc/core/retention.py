@@ -31,8 +31,9 @@ LOG_GAP_REMEDY = (
     'the apply once with mode="reload", which makes the target equal to the source as it is now.'
 )
 
+_DAY = 86_400_000
 #: A thousand years, in milliseconds: a date after that much time exists.
-_LONGEST = 1_000 * 365 * 86_400_000
+_LONGEST = 1_000 * 365 * _DAY
 _PART = re.compile(r"(?<!\d)(-?\d{1,18})\s++([a-z]+?)s?(?=\s|$)")
 _UNITS = {
     "week": 604_800_000_000,
@@ -81,6 +82,22 @@ def interval_ms(text: str) -> int:
             remedy="write it as Delta does, for instance 'interval 7 days'.",
         )
     return min(sum(int(number) * _UNITS[unit] for number, unit in parts) // 1000, _LONGEST)
+
+
+def extended(configuration: Mapping[str, str], age_ms: int) -> dict[str, str]:
+    """Return the retention properties with which a reader that is this late loses nothing.
+
+    Files are kept for twice the age, and a day: so the reader has as much time again.
+
+    :param configuration: the table's properties
+    :param age_ms: the age of the oldest version that the reader has not read
+    """
+    days = -(-2 * age_ms // _DAY) + 1
+    properties = {FILE_RETENTION: f"interval {days} days"}
+    if milliseconds_of(LOG_RETENTION, configuration) < days * _DAY:
+        # Delta refuses a log that is kept for a shorter time than the files.
+        properties[LOG_RETENTION] = f"interval {days} days"
+    return properties
 
 
 def readable(milliseconds: int) -> str:

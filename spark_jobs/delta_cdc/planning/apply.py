@@ -272,7 +272,7 @@ async def _repair(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
     request = observed.request
     if not request.repair_quarantined:
         await _refuse_dropped_rules(request, seal)
-    query = _query_for(request.options)
+    query = query_for(request.options)
     if query.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
         query = QueryOptions("full_delta")
@@ -354,7 +354,7 @@ async def _steps(
         return await ranges.steps(
             observed,
             chosen,
-            _query_for(request.options),
+            query_for(request.options),
             number=number,
             versions=request.versions_per_commit,
             size=request.bytes_per_commit,
@@ -396,7 +396,7 @@ async def _refuse_broken_copies(
             before = copy
 
 
-def _query_for(options: ApplyOptions) -> QueryOptions:
+def query_for(options: ApplyOptions) -> QueryOptions:
     """Return the query that gives the changes an apply needs.
 
     Events and insert-only tables need the added rows. Type 1 needs the net change by key. Type 2 needs every

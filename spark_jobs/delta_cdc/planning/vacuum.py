@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import InvalidConfiguration, VacuumWouldLose
-from delta_cdc.core.retention import FILE_RETENTION, LOG_RETENTION, milliseconds_of, readable, text_of
+from delta_cdc.core.retention import FILE_RETENTION, extended, milliseconds_of, readable, text_of
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.consumers import now_ms, observe_consumers
@@ -111,18 +111,10 @@ def _at(moment: int) -> str:
 
 
 def _extended(state: TableState, losing: Sequence[Consumer], now: int) -> tuple[dict[str, str], int]:
-    """Return the properties under which no consumer loses anything, and for how long files are kept then.
-
-    Files are kept for twice the age of the oldest unread version, and a day: so each consumer has as much
-    time again to read it.
-    """
+    """Return the properties under which no consumer loses anything, and for how long files are kept then."""
     age = max(now - consumer.since for consumer in losing if consumer.since is not None)
-    days = -(-2 * age // _DAY) + 1
-    properties = {FILE_RETENTION: f"interval {days} days"}
-    if milliseconds_of(LOG_RETENTION, state.configuration) < days * _DAY:
-        # Delta refuses a log that is kept for a shorter time than the files.
-        properties[LOG_RETENTION] = f"interval {days} days"
-    return properties, days * _DAY
+    properties = extended(state.configuration, age)
+    return properties, milliseconds_of(FILE_RETENTION, properties)
 
 
 # -- whether it is due ----------------------------------------------------------------------------

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +14,7 @@ from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.optimize import plan_optimize
 from delta_cdc.planning.vacuum import deleted, plan_vacuum
-from tests.support.engine import metadata, newest, newest_seal
+from tests.support.engine import age, metadata, newest, newest_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,27 +103,6 @@ def test_targets_are_laid_out_and_pipelines_go_on(spark: SparkSession, tmp_table
     failed = job.run(spark, bad)
     assert failed.error is not None
     assert failed.error["class"] == "InvalidConfiguration"
-
-
-def age(table: str, version: int, hours: float) -> None:
-    """Let a commit, and the files that it wrote, be older; also when it removed others."""
-    moment = time.time() - hours * 3600
-    commit = Path(table) / "_delta_log" / f"{version:020d}.json"
-    lines = []
-    for line in commit.read_text().splitlines():
-        action = json.loads(line)
-        if "remove" in action:
-            action["remove"]["deletionTimestamp"] = int(moment * 1000)
-        if "commitInfo" in action:
-            action["commitInfo"]["timestamp"] = int(moment * 1000)
-        for kind in ("add", "cdc"):
-            if kind in action:
-                os.utime(Path(table) / action[kind]["path"], (moment, moment))
-        lines.append(json.dumps(action))
-    commit.write_text("\n".join(lines) + "\n")
-    (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
-    (commit.parent / f"{version:020d}.crc").unlink(missing_ok=True)
-    os.utime(commit, (moment, moment))
 
 
 def data_files(table: str) -> set[str]:

@@ -20,6 +20,8 @@ from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
+from delta_cdc import published
+from delta_cdc.core import codec
 from delta_cdc.core.errors import (
     ConfigurationChanged,
     InvalidConfiguration,
@@ -560,12 +562,13 @@ def test_pins_of_another_look_are_none() -> None:
 
 
 # -- publish --------------------------------------------------------------------------------------
-def publish(given: Any, *tables: dict[str, Any]) -> Any:
+def publish(given: Any, *tables: dict[str, Any], manifest: str | None = None) -> Any:
     made = PublishOperator(
         task_id="publish",
         group="g",
         detections=["detect_changes"],
         applies=["apply"],
+        manifest=manifest,
         dag=detection(*tables).dag,
     )
     return made.execute(given)
@@ -615,3 +618,18 @@ def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> 
         given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": pulled}))
         assert list(publish(given, *lake)) == ["quiet"]
         assert len(given["outlet_events"][group_alias("g")].asset_alias_events) == events
+
+
+def test_the_manifest_has_what_the_event_has(
+    lake: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    _, summary = detect(*lake)
+    done = {**applied("quiet").to_dict(), "target_table": lake[0]["target"]}
+    given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": done}))
+    found = publish(given, *lake, manifest="${LAKE}/sales.json")
+    written = published(str(tmp_path / "sales.json"))
+    assert (written.group, codec.encoded(written)["tables"]) == ("g", found)
+    assert len(found) == 2
+    publish(given, *lake, manifest="${LAKE}/sales.json")
+    assert published(str(tmp_path / "sales.json")) == written

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from delta_cdc.core.options import ApplyOptions
-from delta_cdc.planning.apply import _is_copied, _query_for
+from delta_cdc.planning.apply import _is_copied, query_for
 
 
 @pytest.mark.parametrize(("mode", "query"), [("hard", "min_delta"), ("soft", "full_delta")])
 def test_every_change_is_read_for_rows_that_stay(mode: str, query: str) -> None:
     options = {"keys": ("id",), "delete_mode": mode}
-    assert _query_for(ApplyOptions(**options)).query == query  # type: ignore[arg-type]
+    assert query_for(ApplyOptions(**options)).query == query  # type: ignore[arg-type]
     copied = ApplyOptions(**options, source_kind="snapshot")  # type: ignore[arg-type]
     assert _is_copied(copied) == (mode == "soft")

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 
 from delta_cdc.core.change_log import SEQUENCE
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS
+from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS, WHOLE_FILES_TARGET
 from delta_cdc.core.sql import quote, set_properties, string, table
 from delta_cdc.spark.sealed.commit import look
 from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, value_of
@@ -47,7 +47,7 @@ _MOST_BYTES = 16 * 1024**2
 _ONE_TASK_TARGET = 128 * 1024**2
 #: Bytes of a target up to which a MERGE writes whole files. Deletion vectors save bytes, but each MERGE then
 #: scans the target's files once more to find the rows, and later readers open the old files, too.
-_WHOLE_FILES_TARGET = 8 * 1024**2
+_WHOLE_FILES_TARGET = WHOLE_FILES_TARGET
 #: If one MERGE rewrites a greater share of a target's rows, it writes whole files. Deletion vectors leave the
 #: old rows in place: rewriting half of 1,000,000 rows in 85 MB added 42 MB, so that every later scan opens
 #: 127 MB; whole files cost 85 MB once.

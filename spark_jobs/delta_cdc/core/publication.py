@@ -1,0 +1,148 @@
+"""What one publish of a group named: a version of each of its targets, which belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core import codec
+from delta_cdc.core.codec import UnreadableJson
+from delta_cdc.core.errors import InvalidConfiguration, PublicationUnreadable
+from delta_cdc.core.sql import quote, string, table
+from delta_cdc.core.storage_options import hadoop_uri
+from delta_cdc.core.uris import is_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: The version of the manifest's JSON. A reader refuses unknown ones.
+FORMAT = 1
+#: The property of a schema of views that names the group; only such schemas are dropped.
+GROUP_PROPERTY = "delta_cdc.group"
+
+
+@dataclass(frozen=True)
+class PinnedTable:
+    """One target, as of the version that a publish named.
+
+    :param target: path, URI or catalog name
+    :param target_version: the version of the target
+    :param version: the watermark: the version of the source that it contains; None for a change log
+    :param seals: numbers of the announced seals, by ``log`` and ``target``
+    """
+
+    target: str
+    target_version: int
+    version: int | None = None
+    seals: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Publication:
+    """The versions that one publish named. Its JSON is the manifest of the group.
+
+    :param number: rises with each publish of a group: epoch milliseconds, if the clock does not go back
+    :param tables: the targets, by their pipelines
+    :param views: the schema with a view of each target; "" without views
+    """
+
+    group: str
+    number: int
+    tables: dict[str, PinnedTable]
+    views: str = ""
+    format: int = FORMAT
+
+    def to_json(self) -> str:
+        """Return the content of a manifest."""
+        return codec.dumps(codec.encoded(self))
+
+    @classmethod
+    def from_json(cls, content: bytes | str, place: str) -> Publication:
+        """Read a manifest.
+
+        :param place: its location, for the error
+        :raises PublicationUnreadable: it is no manifest, or one of a later release
+        """
+        try:
+            found = codec.decoded(cls, codec.parsed(content))
+        except UnreadableJson as error:
+            raise _unreadable(place, f"is no manifest of a group ({error})") from error
+        if found.format != FORMAT:
+            raise _unreadable(place, f"has format {found.format}, and this release reads format {FORMAT}")
+        return found
+
+    def follows(self, earlier: Publication) -> bool:
+        """Return whether this publish is a later one than another.
+
+        Versions of a table only rise. So a publish that names an older version of a table, and no newer
+        one, is
+        that of an earlier run, whose task was slow or was cleared.
+        """
+        both = self.tables.keys() & earlier.tables.keys()
+        pairs = [(self.tables[name].target_version, earlier.tables[name].target_version) for name in both]
+        is_older = any(mine < theirs for mine, theirs in pairs)
+        return not is_older or any(mine > theirs for mine, theirs in pairs)
+
+    def table(self, pipeline: str) -> PinnedTable:
+        """Return the target of a pipeline.
+
+        :raises InvalidConfiguration: the publish names no such pipeline
+        """
+        if pipeline not in self.tables:
+            raise InvalidConfiguration(
+                f"The publish {self.number} of group {self.group} names no pipeline {pipeline}.",
+                remedy=f"use one of {', '.join(sorted(self.tables))}.",
+            )
+        return self.tables[pipeline]
+
+    def schema_of_views(self, schema: str) -> str:
+        """Return the schema of this publish's views: a new one for each publish.
+
+        :param schema: what its name begins with, ``schema`` or ``catalog.schema``
+        """
+        return f"{schema}_{self.number}"
+
+    def statements(self, schema: str) -> Iterator[str]:
+        """Yield the SQL statements that make a schema with a view of each target.
+
+        :param schema: what its name begins with
+        """
+        name = table(self.schema_of_views(schema))
+        properties = f"{string(GROUP_PROPERTY)} = {string(self.group)}"
+        yield f"CREATE SCHEMA IF NOT EXISTS {name} WITH DBPROPERTIES ({properties})"
+        for pipeline, one in sorted(self.tables.items()):
+            location = one.target if is_name(one.target) else hadoop_uri(one.target)
+            yield (
+                f"CREATE OR REPLACE VIEW {name}.{quote(pipeline)} AS "
+                f"SELECT * FROM {table(location)} VERSION AS OF {one.target_version}"
+            )
+
+    def with_views(self, schema: str) -> Publication:
+        """Return the publish with the schema of its views."""
+        return replace(self, views=self.schema_of_views(schema))
+
+
+def pinned(tables: Mapping[str, Any]) -> dict[str, PinnedTable]:
+    """Read the map that a publish names in its event: "
+    "``{pipeline: {target, target_version, version, seals}}``.
+
+    :raises InvalidConfiguration: it is another value
+    """
+    try:
+        return {
+            pipeline: one if isinstance(one, PinnedTable) else codec.decoded(PinnedTable, one)
+            for pipeline, one in tables.items()
+        }
+    except (UnreadableJson, AttributeError) as error:
+        raise InvalidConfiguration(
+            f"The versions of a publish cannot be read: {error}.",
+            remedy='give the map "tables" of an event of the group\'s asset.',
+        ) from error
+
+
+def _unreadable(place: str, problem: str) -> PublicationUnreadable:
+    return PublicationUnreadable(
+        f"{place} {problem}.",
+        remedy="name the manifest of the group; if it is damaged, delete it: the next publish writes it "
+        "again.",
+    )
