@@ -42,7 +42,7 @@ def options(parser: Any) -> None:
         ("table", str, "URI", "table whose log to read"),
         ("master", str, "URL", "master to run a small job on: local[*], spark://host:7077"),
         ("remote", _remote, "URL", "Spark Connect server to run a small job on: sc://host:15002"),
-        ("conf", _conf, "NAME=VALUE", "conf of Spark for --master; secrets belong in --storage-options"),
+        ("conf", conf, "NAME=VALUE", "conf of Spark for --master; secrets belong in --storage-options"),
     )
     for name, kind, metavar, text in repeatable:
         parser.add_argument(
@@ -86,7 +86,7 @@ def _remote(url: str) -> str:
     return url
 
 
-def _conf(text: str) -> tuple[str, str]:
+def conf(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{name} has no value; write NAME=VALUE")

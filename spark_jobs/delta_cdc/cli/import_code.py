@@ -5,18 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import Any
 
 from delta_cdc.config import Code, imported
-from delta_cdc.config.tree import scalar
-from delta_cdc.core.errors import InvalidConfiguration
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_WIDTH = 110
+from delta_cdc.config.yaml_text import write_new, yaml_of
 
 
 def add(commands: Any) -> None:
@@ -59,41 +51,5 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         print(text, end="")
         return 0
-    try:
-        with arguments.output.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise InvalidConfiguration(
-            f"{arguments.output} cannot be written: {error.strerror}.",
-            remedy="name a new file in a folder that exists.",
-        ) from error
+    write_new(arguments.output, text)
     return 0
-
-
-def yaml_of(content: Mapping[str, Any]) -> str:
-    """Return a configuration as YAML, in the order of its keys.
-
-    A text that the reader of configurations would take for another value gets quotes.
-    """
-    return str(yaml.dump(dict(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH))
-
-
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Writes lists of plain values in one line, and quotes texts that look like other values."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write equal values each time: the reader refuses aliases."""
-        return True
-
-
-def _text(dumper: _Dumper, value: str) -> Any:
-    is_plain = scalar(value) == value and isinstance(scalar(value), str)
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if is_plain else "'")
-
-
-def _list(dumper: _Dumper, value: list[Any]) -> Any:
-    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=True)
-
-
-_Dumper.add_representer(str, _text)
-_Dumper.add_representer(list, _list)

@@ -85,6 +85,17 @@ class Assets(TypedDict):
     assets: str | list[str]
 
 
+@with_config(_STRICT)
+class Discover(TypedDict, total=False):
+    """``discover``: where the tables of a group come from, and where the targets of new ones go."""
+
+    tables: Required[_Name]
+    target: Required[_Name]
+    leave_out: str | list[str]
+    depth: Annotated[int, Field(ge=0)]
+    add: bool
+
+
 #: The type of each kind of option; a choice uses its words.
 _TYPES: dict[str, Any] = {
     "name": Annotated[str, Field(min_length=1)],
@@ -181,6 +192,15 @@ class DagKeys(TypedDict, total=False):
         ),
     ]
     is_paused_upon_creation: Annotated[_Bool, Field(description="Whether a new DAG is paused at first.")]
+    discover: Annotated[
+        Discover,
+        Expects("a mapping {tables: <folder, schema or kafka://…/prefix>, target: <folder or schema>}"),
+        Field(
+            description="Where `delta-cdc discover` looks for new tables, and where their targets go. "
+            "leave_out: patterns of names; depth: levels of folders; add: true writes what is proven into "
+            "the configuration. Runs do not use it."
+        ),
+    ]
     backfill: Annotated[
         _Bool, Field(description="Also make the DAG <dag_id>__backfill, for manual runs; default true.")
     ]

@@ -34,7 +34,8 @@ _OF_A_SOURCE = (
 #: Those of them that say what an event means.
 _OF_EVENTS = ("apply_as_truncates", "columns_to_update")
 #: Suffix of the name of the log.
-_LOG = "__log"
+#: The end of the location of a change log beside its target.
+LOG = "__log"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]*")
 
 
@@ -88,7 +89,7 @@ def order_problem(arguments: Mapping[str, Any]) -> str:
 
 def log_of(arguments: Mapping[str, Any]) -> str:
     """Return the change log of a pipeline with several sources."""
-    return str(arguments.get("log") or f"{str(arguments['target']).rstrip('/')}{_LOG}")
+    return str(arguments.get("log") or f"{str(arguments['target']).rstrip('/')}{LOG}")
 
 
 def pipeline_of(pipeline: str, source: str) -> str:

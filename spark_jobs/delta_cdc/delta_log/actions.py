@@ -183,6 +183,18 @@ class FileAction:
         """Return the number of rows that the deletion vector masks."""
         return 0 if self.deletion_vector is None else self.deletion_vector.cardinality
 
+    def columns_with_nulls(self) -> set[str]:
+        """Return the file's columns, by their names in files, that certainly have a NULL in a visible row."""
+        if self.masked_rows or not self.rows:
+            return set()
+        of_partitions = {name for name, value in (self.partition_values or {}).items() if not value}
+        try:
+            counts = codec.parsed(self.stats or "{}").get("nullCount")
+        except (UnreadableJson, AttributeError):
+            counts = None
+        found = counts.items() if isinstance(counts, dict) else ()
+        return of_partitions | {name for name, count in found if isinstance(count, int) and count > 0}
+
     @property
     def is_described(self) -> bool:
         """Return whether the log records what a reader needs: size and partition values."""

@@ -290,6 +290,16 @@ class DeltaLog(LogFiles):
             for key, file in (await replay.files()).items()
         )
 
+    async def columns_with_nulls(self, version: int) -> frozenset[str]:
+        """Return the columns, by their names in the files, that certainly have a NULL, from statistics alone.
+
+        A column that is missing here may have NULLs, too: writers may omit the statistics of a column, and
+        those of a file with masked rows count rows that are gone.
+        """
+        replay, _, _ = await self._replay_state(version)
+        described = await replay.files(set(await replay.files()))
+        return frozenset(name for file in described.values() for name in file.columns_with_nulls())
+
     async def checksum_size(self, version: int) -> int | None:
         """Return the bytes of all active files as a version's checksum file records them, else None."""
         content = await self._storage.read(f"_delta_log/{version:020d}.crc")

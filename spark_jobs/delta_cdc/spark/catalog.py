@@ -268,6 +268,31 @@ def says_absent(error: Exception) -> bool:
     return condition in _ABSENT
 
 
+def tables_of(session: SparkSession, schema: str) -> list[str]:
+    """Return the names of the tables and views of a schema, without the schema, sorted.
+
+    :param schema: a name such as ``main.sales``
+    :raises TableNotFound: the schema does not exist
+    """
+    try:
+        rows = session.sql(f"SHOW TABLES IN {table(schema)}").collect()
+    except Exception as error:
+        if not says_absent(error):
+            raise
+        raise TableNotFound(f"The schema {schema} does not exist.", remedy=_REMEDY) from error
+    return sorted(str(row["tableName"]) for row in rows if not row["isTemporary"])
+
+
+def location_of(session: SparkSession, name: str) -> str:
+    """Return the location of a Delta table.
+
+    :param name: its name in a catalog
+    :raises TableNotFound: the name does not exist
+    :raises NotADeltaTable: the name is a view, or a table of another format
+    """
+    return str(delta_detail(session, name, remedy=_REMEDY)["location"])
+
+
 def _something_is_at(session: SparkSession, name: str) -> bool:
     """Return whether a path has other files. Delta's error is the same for an empty path."""
     if "/" not in name:

@@ -151,6 +151,16 @@ def test_what_is_said_of_dag_tasks_and_application() -> None:
     assert dag.task_dict["apply"].partial_kwargs["driver_memory"] == "2g"
 
 
+def test_discover_changes_no_dag() -> None:
+    """Neither the parsing of the file nor a run looks for tables: the place does not exist."""
+    discover = {"tables": "s3://none/bronze", "target": "/lake/{name}", "add": True}
+    plain, more = (build_dags(sales(settings=one)) for one in ({}, {"discover": discover}))
+    for dag_id, dag in plain.items():
+        # The text of a DAG has the hash of its configuration.
+        one, other = ({**DagSerialization.serialize_dag(d), "doc_md": ""} for d in (dag, more[dag_id]))
+        assert one == other
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delta_cdc.cli.import_code import yaml_of
 from delta_cdc.config import MORE, Code, imported, load
+from delta_cdc.config.yaml_text import yaml_of
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.support.published_flows import PUBLISHED
 

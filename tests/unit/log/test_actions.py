@@ -224,3 +224,17 @@ def test_whether_every_row_has_an_id() -> None:
     assert parse_commit(3, content(done("WRITE"), ADDED, file("remove", "x", base=None))).rows_identified
     assert not parse_commit(3, content(done("WRITE"), ADDED, file("add", "x", base=None))).rows_identified
     assert not parse_commit(3, content(file("add", "x", base=None, data=False))).rows_identified
+
+
+def test_columns_with_nulls_are_those_of_visible_rows() -> None:
+    stats = '{"numRecords":2,"nullCount":{"a":1,"b":0,"c":{"d":2}}}'
+    given = {"path": "p", "size": 1, "partition_values": {"day": None, "to": "x", "none": ""}, "stats": stats}
+    assert Add(**given).columns_with_nulls() == {"a", "day", "none"}
+    masked = DeletionVector(storage_type="i", cardinality=1)
+    assert Add(**given, deletion_vector=masked).columns_with_nulls() == set()
+    assert Add(**{**given, "stats": '{"numRecords":0}'}).columns_with_nulls() == set()
+    assert Add(**{**given, "stats": '{"numRecords":1,"nullCount":[1]}'}).columns_with_nulls() == {
+        "day",
+        "none",
+    }
+    assert Add("p").columns_with_nulls() == set()
