@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc import apply_changes, job
+from delta_cdc import apply_changes, expire_events, job
 from delta_cdc.core.option import filled
 from delta_cdc.core.options import APPLY, ApplyOptions
 from delta_cdc.core.requests import ApplyRequest
@@ -14,6 +14,7 @@ from delta_cdc.core.steps import ranges_of
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.manifest_folder import folder_for
 from delta_cdc.planning.apply import plan_apply
+from delta_cdc.planning.consumers import Consumer
 from tests.support.engine import newest, table_rows, versions
 from tests.support.event_streams import FIRST
 from tests.support.grouped import grouped
@@ -116,6 +117,18 @@ class LogFlow:
     @property
     def exists(self) -> bool:
         return bool(versions(self.target))
+
+
+def expired(flows: Sequence[LogFlow], lowest: int) -> int:
+    """Delete the events of a log that are below its lowest allowed sequence, and that no target needs.
+
+    :param flows: the targets of the log
+    :return: how many events were deleted
+    """
+    spark, log = flows[0].spark, flows[0].log
+    consumers = [Consumer(flow.pipeline, log, flow.target) for flow in flows]
+    done: int = expire_events(spark, log, consumers=consumers, horizon=str(lowest)).get("deleted", 0)
+    return done
 
 
 def cuts(draw: random.Random, batches: int, most: int) -> list[int]:

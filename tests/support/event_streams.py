@@ -277,6 +277,23 @@ def _batch(draw: random.Random, posted: Posted, windows: int, late: float, style
     return draw.randrange(posted.window, windows) if draw.random() < late else posted.window
 
 
+#: Batches by which an event may be late.
+LATENESS = 2
+
+
+def delivered_late(world: World) -> list[Batch]:
+    """Cut a world into batches, in which events come in their window's batch, or up to two later."""
+    batches: list[Batch] = [[] for _ in range(world.windows + LATENESS)]
+    draw = random.Random(f"{world.seed} late")
+    for history, events in world.histories.items():
+        for posted in events:
+            late = 0 if history == 0 else draw.choice([0, 0, 1, LATENESS])
+            batches[posted.window + late].append((history, posted))
+    for posted in world.truncates:
+        batches[posted.window + draw.randint(0, LATENESS)].append((None, posted))
+    return batches
+
+
 #: Which version of a log the first batch is.
 FIRST = 1
 

@@ -85,6 +85,16 @@ def test_a_column_of_a_history_is_the_targets_own(changes: dict[str, Any], name:
     validation.check_columns(replace(options, select=("*",)), (*COLUMNS, name), "/source", 3)
 
 
+@pytest.mark.parametrize("name", ["created_column", "changed_column", "row_hash_column"])
+def test_a_column_that_the_engine_adds_is_the_targets_own(name: str) -> None:
+    options = replace(FEED, **{name: "at"})
+    with pytest.raises(ReservedColumnName, match="column at in version 3") as failed:
+        validation.check_columns(options, (*COLUMNS[:2], "AT"), "/source", 3)
+    assert failed.value.remedy == f"set {name} to another name."
+    assert validation.options_of(built_with(options)) == options
+    assert name not in validation.described(FEED)
+
+
 def test_a_target_may_be_partitioned_by_its_current_column() -> None:
     options = replace(TYPE_2, current_column="is_current", partition_by={"IS_CURRENT": None})
     validation.check_columns(options, COLUMNS, "/source", 3)
@@ -128,12 +138,18 @@ CHANGED: list[tuple[str, ApplyOptions, dict[str, Any]]] = [
     ("end_value", replace(TYPE_2, end_value="ZZZ"), {"end_value": "zzz"}),
     ("current_column", TYPE_2, {"current_column": "is_current"}),
     ("delete_mode", TYPE_2, {"delete_mode": "new_version"}),
+    ("created_column", FEED, {"created_column": "made"}),
+    ("changed_column", FEED, {"changed_column": "changed"}),
+    ("row_hash_column", TYPE_2, {"row_hash_column": "hash"}),
 ]
 NEVER = {"keys", "scd_type", "partition_by", "source_kind", "delete_mode", "snapshot_version_column"} | {
     "start_column",
     "end_column",
     "end_value",
     "current_column",
+    "created_column",
+    "changed_column",
+    "row_hash_column",
 }
 
 

@@ -130,6 +130,39 @@ REFUSED: list[tuple[str, ApplyOptions, dict[str, Any], str]] = [
         {"current_column": "now", "cluster_by": ("id", "NOW")},
         "cluster_by names the column 'now' of current_column",
     ),
+    *(
+        (f"{name}-2", TYPE_2, {name: "at"}, f"{name} is given with SCD type 2")
+        for name in ("created_column", "changed_column")
+    ),
+    *(
+        (
+            f"{name}-events",
+            replace(FEED, target_kind="change_log"),
+            {name: "at"},
+            f"{name} and target_kind 'change_log' are given",
+        )
+        for name in ("created_column", "changed_column", "row_hash_column")
+    ),
+    ("created-inserts", INSERTS, {"created_column": "at"}, "insert_only and created_column are both given"),
+    (
+        "one-time",
+        FEED,
+        {"created_column": "at", "changed_column": "AT"},
+        "created_column and changed_column are",
+    ),
+    (
+        "hash-is-time",
+        FEED,
+        {"changed_column": "h", "row_hash_column": "h"},
+        "changed_column and row_hash_column",
+    ),
+    ("hash-is-end", TYPE_2, {"row_hash_column": "__END_AT"}, "end_column and row_hash_column are both"),
+    (
+        "hash-is-mark",
+        replace(FEED, delete_mode="soft"),
+        {"row_hash_column": "_deleted"},
+        "row_hash_column is '_deleted', the name of the column that delete_mode 'soft' adds",
+    ),
     # -- rules
     *(
         (f"rules-{name}", replace(FEED, rules=RULES), {name: value}, "events with only some of the columns")
@@ -178,6 +211,9 @@ def test_what_does_not_go_together(options: ApplyOptions, changes: dict[str, Any
         replace(COPIES, snapshot_version_column="v", stored_as_scd_type=2),
         replace(TYPE_2, delete_mode="soft", end_value="9", current_column="now", partition_by={"now": None}),
         replace(TYPE_2, delete_mode="new_version", column_list=("a",), current_column="_deleted_now"),
+        replace(TYPE_2, row_hash_column="h"),
+        replace(LOG, created_column="c", changed_column="d", row_hash_column="h", delete_mode="soft"),
+        replace(INSERTS, row_hash_column="h"),
         replace(COPIES, stored_as_scd_type=2, sequence_by="_commit_timestamp"),
         replace(INSERTS, column_list=("a",)),
         replace(INSERTS, rules={**RULES, "s": ValueRule("b > 0", "flag")}),

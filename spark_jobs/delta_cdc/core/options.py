@@ -47,7 +47,7 @@ from delta_cdc.core.option import (
     options_in,
     some_of,
 )
-from delta_cdc.core.reserved_columns import DELETED_COLUMN, NAMING, ROW_ID, ROW_VERSION
+from delta_cdc.core.reserved_columns import DELETED_COLUMN, NAMING, ROW_ID, ROW_VERSION, TIMES
 from delta_cdc.core.value_rules import ValueRule, those_that
 
 #: The change queries, as J. Vanlightly's comparison of table formats names them.
@@ -230,6 +230,26 @@ class ApplyOptions(TableOptions):
         group="layout",
         recorded="fixed",
     )
+    created_column: str | None = option(
+        NAME,
+        "Type 1: name of a column with the time when the source made the row. None means no such column",
+        group="layout",
+        recorded="fixed",
+    )
+    changed_column: str | None = option(
+        NAME,
+        "Type 1: name of a column with the time when the source last changed the row. None means no such "
+        "column",
+        group="layout",
+        recorded="fixed",
+    )
+    row_hash_column: str | None = option(
+        NAME,
+        "Name of a STRING column with a hash of the row's values when it was written. None means no such "
+        "column",
+        group="layout",
+        recorded="fixed",
+    )
     on_conflict: str | tuple[str, ...] = option(
         CONFLICT,
         "If different events of one key in a change log have the same sequence: ``fail``, "
@@ -319,10 +339,14 @@ class ApplyOptions(TableOptions):
     def added_columns(self) -> dict[str, str]:
         """Return the columns that the engine adds to those of the rows, and the option that adds each."""
         added = {DELETED_COLUMN: "delete_mode"} if self.keeps_deleted else {}
-        if self.stored_as_scd_type == 2:
-            named = {getattr(self, name): name for name in NAMING}
-            added |= {column: name for column, name in named.items() if column is not None}
-        return added
+        naming = (*(NAMING if self.stored_as_scd_type == 2 else TIMES), "row_hash_column")
+        named = {getattr(self, name): name for name in naming}
+        return added | {column: name for column, name in named.items() if column is not None}
+
+    @property
+    def has_times(self) -> bool:
+        """Return whether rows of type 1 have the time when they were made, or last changed."""
+        return any(getattr(self, name) is not None for name in TIMES)
 
     @property
     def is_partial(self) -> bool:

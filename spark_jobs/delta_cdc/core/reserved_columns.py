@@ -23,6 +23,10 @@ TRACKING_COLUMNS = ("_row_id", "_row_commit_version")
 OLD, NEW, UPDATE = "old", "new", "update"
 #: Options that name a column of a history, in the order of the columns; None: the target lacks the column.
 NAMING = ("start_column", "end_column", "current_column")
-#: Options of a history that older releases did not have. A seal records them only if they are given, so that
-#: the seals of other pipelines stay as they were.
-SPARSE = ("end_value", "current_column")
+#: Options that name a column with a time of the current row, type 1, in the order of the columns.
+TIMES = ("created_column", "changed_column")
+#: Options of a history whose columns follow from the end of a row.
+OF_END = ("end_value", "current_column")
+#: Options that older releases did not have. A seal records them only if they are given, so that the seals of
+#: other pipelines stay as they were.
+SPARSE = (*OF_END, *TIMES, "row_hash_column")

@@ -22,7 +22,14 @@ from delta_cdc.core.options import (
     ApplyOptions,
 )
 from delta_cdc.core.properties import feed_on
-from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, DELETED_COLUMN, NAMING, SPARSE
+from delta_cdc.core.reserved_columns import (
+    COMMIT_TIMESTAMP,
+    COMMIT_VERSION,
+    DELETED_COLUMN,
+    NAMING,
+    OF_END,
+    TIMES,
+)
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.uris import canonical_uri
 
@@ -46,6 +53,7 @@ _BY_KEY = (
     "columns_to_update",
     "delete_sequence",
     "snapshot_version_column",
+    *TIMES,
 )
 _RELOADS = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
 _SIZES = ("max_files", "max_bytes", "max_offsets")
@@ -493,6 +501,13 @@ def _events(o: ApplyOptions) -> Iterator[Rule]:
         "partition_by and target_kind 'change_log' are given",
         "use cluster_by.",
     )
+    for name in (*TIMES, "row_hash_column"):
+        yield Rule(
+            getattr(o, name) is not None,
+            name,
+            f"{name} and target_kind 'change_log' are given",
+            "give it to the pipeline that applies the log: these are columns of rows, not of events.",
+        )
 
 
 def _event_runs(r: ApplyRequest) -> Iterator[Rule]:
@@ -730,8 +745,15 @@ def _values(o: ApplyOptions) -> Iterator[Rule]:
 def _history(o: ApplyOptions) -> Iterator[Rule]:
     for name in TRACKED_LISTS:
         yield _only_type_2(o.stored_as_scd_type == 1 and getattr(o, name) is not None, name)
-    for name in SPARSE:
+    for name in OF_END:
         yield _only_type_2(o.stored_as_scd_type == 1 and getattr(o, name) is not None, name)
+    for name in TIMES:
+        yield Rule(
+            o.stored_as_scd_type == 2 and getattr(o, name) is not None,
+            name,
+            f"{name} is given with SCD type 2",
+            "leave it out: the start columns of a key's rows are these times. Set sequence_by to a time.",
+        )
     yield from _added_names(o)
     yield Rule(
         o.end_value is not None and len(o.sequences) > 1,
@@ -742,10 +764,9 @@ def _history(o: ApplyOptions) -> Iterator[Rule]:
 
 
 def _added_names(o: ApplyOptions) -> Iterator[Rule]:
-    """Yield a rule for each two added columns of a history."""
-    if o.stored_as_scd_type == 1:
-        return
-    names = {name: getattr(o, name) for name in NAMING if getattr(o, name) is not None}
+    """Yield a rule for each two columns that the engine adds."""
+    naming = (*(NAMING if o.stored_as_scd_type == 2 else TIMES), "row_hash_column")
+    names = {name: getattr(o, name) for name in naming if getattr(o, name) is not None}
     if o.keeps_deleted:
         names["delete_mode"] = DELETED_COLUMN
     for (one, column), (other, other_column) in combinations(names.items(), 2):

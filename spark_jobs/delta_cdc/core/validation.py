@@ -11,7 +11,7 @@ from delta_cdc.core.codec import encoded
 from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, InvalidConfiguration, ReservedColumnName
 from delta_cdc.core.option import options_in
 from delta_cdc.core.options import COLUMN_LISTS, NULL_LISTS, TRACKED_LISTS, ApplyOptions, IngestOptions
-from delta_cdc.core.reserved_columns import METADATA_COLUMNS, NAMING, SPARSE
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS, NAMING, SPARSE, TIMES
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.core.value_rules import recorded_rules
 from delta_cdc.core.watermark import MAX_SEAL_BYTES, SEAL_ROOM_BYTES
@@ -55,7 +55,7 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
 _FREES = {
     "delete_mode": "rename it with select, or leave it out by delete_mode 'hard'",
     **dict.fromkeys(("start_column", "end_column"), "set start_column and end_column to other names"),
-    "current_column": "set current_column to another name",
+    **{name: f"set {name} to another name" for name in ("current_column", *TIMES, "row_hash_column")},
 }
 
 

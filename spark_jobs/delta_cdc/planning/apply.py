@@ -421,6 +421,7 @@ def _needs_every(options: ApplyOptions) -> bool:
     """
     return (
         options.stored_as_scd_type == 2
+        or options.has_times
         or options.writes_events
         or options.is_partial
         or options.keeps_deleted
@@ -531,9 +532,12 @@ def _check_history_columns(request: ApplyRequest, target: TableState) -> None:
         value = f"true where {options.end_column} is NULL or end_value, else false"
         if option == "delete_mode":
             value = "true in the open rows of deleted keys, else false"
+        add = f"add it as BOOLEAN, and set it in each row: {value}"
+        if option == "row_hash_column":
+            add = "add it as STRING: a row gets its hash when it is next written"
         raise TargetSchemaClash(
             f"The target {target.uri} has no column {name}, which {option} needs.",
-            remedy=f"add it as BOOLEAN, and set it in each row: {value}; or leave {option} out.",
+            remedy=f"{add}; or leave {option} out.",
         )
     if options.stored_as_scd_type == 2 and missing:
         raise TargetSchemaClash(

@@ -107,6 +107,7 @@ class _Reader:
         stored = at_version(session, spec.target_uri, spec.target_version)
         self._target = target_columns.plain(stored, spec.options)
         self._context = StepContext.of(session, _as_apply(spec), spec.step)
+        self._context.only_compares = True
         added = spec.options.added_columns
         self._columns = [name for name in self._target.columns if name not in added]
         self._where = self._predicate()

@@ -1,12 +1,7 @@
-"""The columns of a history that its layout adds, and deleted rows that stay, against a model of one loop.
-
-Each source has many random histories. ``DELTA_CDC_HISTORIES`` is their number.
-"""
+"""The columns of a history that its layout adds, and deleted rows that stay, against a model of one loop."""
 
 from __future__ import annotations
 
-import os
-import random
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,18 +16,10 @@ from delta_cdc.planning.verify import VerifyRequest
 from delta_cdc.run.verify import run_verify
 from delta_cdc.spark.apply import target_columns
 from delta_cdc.spark.changes.states import SEQUENCE
-from tests.support import event_model, histories
 from tests.support.engine import newest
 from tests.support.event_flow import LogFlow
-from tests.support.event_streams import (
-    FIRST,
-    TRUNCATED,
-    append,
-    create_log,
-    delivered,
-    drawn_world,
-    write_log,
-)
+from tests.support.event_streams import append, create_log
+from tests.support.layout_sources import KINDS
 from tests.support.oracle import plain, rows_of
 from tests.support.slow import slow_but
 
@@ -42,11 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    Key = tuple[Any, ...]
-    #: What a key went through: sequences, each with the values from then on; None: no row.
-    Walk = Sequence[tuple[Any, Mapping[str, Any] | None]]
+    from tests.support.layout_sources import Key, Source, Walk
 
-COUNT = int(os.environ.get("DELTA_CDC_HISTORIES", "40"))
 END = 1_000_000
 LAYOUT: dict[str, Any] = {
     "stored_as_scd_type": 2,
@@ -98,37 +82,29 @@ def _after(
 
 # -- sources --------------------------------------------------------------------------------------
 @dataclass
-class Source:
-    """A source, how it is applied, and what its keys went through.
+class Targets:
+    """The targets of a source, by delete mode."""
 
-    :param ends: the versions up to which runs apply it
-    """
-
-    arguments: dict[str, Any]
-    ends: Sequence[int]
-    walks: dict[Key, Walk]
-    keys: tuple[str, ...]
-    values: tuple[str, ...]
-    tracked: tuple[str, ...]
-    folder: str = ""
+    source: Source
+    folder: str
     targets: dict[str, LogFlow] = field(default_factory=dict)
 
     def flow(self, spark: SparkSession, mode: str) -> LogFlow:
         """Return the target of a delete mode, applied at the first call."""
         if mode not in self.targets:
-            arguments = {**LAYOUT, **self.arguments, "delete_mode": mode}
+            arguments = {**LAYOUT, **self.source.arguments, "delete_mode": mode}
             if mode == "new_version":
                 arguments["partition_by"] = ["is_current"]
             flow = LogFlow(spark, self.folder, f"{self.folder} {mode}", arguments, pipeline=mode)
-            for end in self.ends:
+            for end in self.source.ends:
                 flow.apply(end)
             self.targets[mode] = flow
         return self.targets[mode]
 
     def differences(self, flow: LogFlow, mode: str) -> list[Any]:
-        columns = [*self.keys, *self.values, *ADDED, *(["_deleted"] if mode != "hard" else [])]
+        columns = [*self.source.keys, *self.source.values, *ADDED, *(["_deleted"] if mode != "hard" else [])]
         found = rows_of(flow.rows(), columns)
-        expected = rows_of(modelled(self.walks, self.tracked, mode), columns)
+        expected = rows_of(modelled(self.source.walks, self.source.tracked, mode), columns)
         return (
             [("too many", r) for r in found if r not in expected]
             + [("missing", r) for r in expected if r not in found]
@@ -136,78 +112,6 @@ class Source:
         )
 
 
-def _scripted() -> histories.Histories:
-    draw = random.Random(7)
-    scripts = {f"random {n}": histories.drawn(draw, 8) for n in range(COUNT)}
-    return histories.played({**histories.SCRIPTS, **scripts}, 8)
-
-
-def _walks(states: Sequence[Mapping[Key, Mapping[str, Any]]]) -> dict[Key, Walk]:
-    keys = {key: None for state in states for key in state}
-    return {key: [(version, state.get(key)) for version, state in enumerate(states)] for key in keys}
-
-
-def _feed(spark: SparkSession, folder: str) -> Source:
-    played = _scripted()
-    histories.write(spark, folder, played)
-    arguments = {"source_kind": "change_feed", "keys": ["case", "id"], "track_history_column_list": ["v"]}
-    return Source(arguments, (0, 3, 7), _walks(played.states), ("case", "id"), ("v", "u"), ("v",))
-
-
-def _copies(spark: SparkSession, folder: str) -> Source:
-    played = _scripted()
-    for state in played.states:
-        rows = [tuple(row.values()) for row in state.values()]
-        frame = spark.createDataFrame(rows, histories.DDL).coalesce(1)
-        frame.write.format("delta").mode("overwrite").save(folder)
-    arguments = {"source_kind": "snapshot", "keys": ["case", "id"]}
-    return Source(arguments, (0, 3, 7), _walks(played.states), ("case", "id"), ("v", "u"), ("v", "u"))
-
-
-def _dated_copies(spark: SparkSession, folder: str) -> Source:
-    played = _scripted()
-    create_log(spark, folder, f"{histories.DDL}, day int", ("case", "id"))
-    for day, state in enumerate(played.states, 1):
-        append(spark, folder, [(*row.values(), day) for row in state.values()], f"{histories.DDL}, day int")
-    arguments = {
-        "source_kind": "snapshot",
-        "keys": ["case", "id"],
-        "snapshot_version_column": "day",
-        "except_column_list": ["day"],
-    }
-    walks = {key: [(at + 1, values) for at, values in walk] for key, walk in _walks(played.states).items()}
-    return Source(arguments, (1, 4, 8), walks, ("case", "id"), ("v", "u"), ("v", "u"))
-
-
-def _log(spark: SparkSession, folder: str) -> Source:
-    world = drawn_world(3, TRUNCATED, range(COUNT))
-    batches = delivered(world, "windows")
-    write_log(spark, folder, batches)
-    rules = event_model.Rules(
-        keys=("history", "id"), columns={"v": None, "n": None}, ignore_null_updates_column_list=("n",)
-    )
-    walks: dict[Key, Walk] = {}
-    for history in world.histories:
-        for key, versions in event_model.versions(world.events(history), rules).items():
-            named = dict(zip(rules.keys, key, strict=True))
-            walks[key] = [
-                (one.sequence, None if one.state is None else {**named, **rules.shown(one.state)})
-                for one in versions
-            ]
-    arguments = {
-        "keys": list(rules.keys),
-        "sequence_by": "seq",
-        "apply_as_deletes": "op = 'delete'",
-        "apply_as_truncates": "op = 'truncate'",
-        "column_list": ["v", "n"],
-        "ignore_null_updates_column_list": ["n"],
-    }
-    middle = FIRST + len(batches) // 2
-    ends = (FIRST, middle, FIRST - 1 + len(batches))
-    return Source(arguments, ends, walks, rules.keys, ("v", "n"), ("v", "n"))
-
-
-KINDS = {"feed": _feed, "log": _log, "copies": _copies, "dated copies": _dated_copies}
 CASES = [(kind, mode) for kind in KINDS for mode in MODES]
 QUICK = [("feed", "new_version"), ("feed", "soft"), ("log", "new_version"), ("log", "soft")]
 IDS = [" ".join(case) for case in CASES]
@@ -216,14 +120,13 @@ IDS = [" ".join(case) for case in CASES]
 @pytest.fixture(scope="module")
 def sources(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a function that gives a source, written at the first call."""
-    made: dict[str, Source] = {}
+    made: dict[str, Targets] = {}
     root = tmp_path_factory.mktemp("layout")
 
-    def give(kind: str) -> Source:
+    def give(kind: str) -> Targets:
         if kind not in made:
             folder = str(root / kind)
-            made[kind] = KINDS[kind](spark, folder)
-            made[kind].folder = folder
+            made[kind] = Targets(KINDS[kind](spark, folder), folder)
         return made[kind]
 
     return give

@@ -20,17 +20,16 @@ from delta_cdc.planning.expiry import plan_expiry
 from delta_cdc.spark.maintain import expire
 from tests.support.drawn_applies import drawn_log
 from tests.support.engine import metadata, newest, newest_seal
-from tests.support.event_flow import LogFlow
+from tests.support.event_flow import LogFlow, expired
 from tests.support.event_streams import (
     FLAVOURS,
     SPAN,
     TIED,
     TRUNCATED,
-    Batch,
     Flavour,
-    World,
     append,
     create_log,
+    delivered_late,
     drawn_world,
 )
 from tests.support.logs import changed, seal
@@ -48,23 +47,6 @@ TRACKED = "TBLPROPERTIES ('delta.enableRowTracking' = 'true', 'delta.enableDelet
 
 
 # -- the law --------------------------------------------------------------------------------------
-#: Batches by which an event may be late.
-LATENESS = 2
-
-
-def delivered(world: World) -> list[Batch]:
-    """Cut a world into batches, in which events come in their window's batch, or up to two later."""
-    batches: list[Batch] = [[] for _ in range(world.windows + LATENESS)]
-    draw = random.Random(f"{world.seed} late")
-    for history, events in world.histories.items():
-        for posted in events:
-            late = 0 if history == 0 else draw.choice([0, 0, 1, LATENESS])
-            batches[posted.window + late].append((history, posted))
-    for posted in world.truncates:
-        batches[posted.window + draw.randint(0, LATENESS)].append((None, posted))
-    return batches
-
-
 def check(
     spark: SparkSession, tmp_table: Table, flavour: Flavour, seed: int, count: int, targets: int
 ) -> None:
@@ -81,9 +63,8 @@ def check(
         LogFlow(spark, log, tmp_table(f"target {at}"), one.arguments, pipeline=f"p{at}")
         for at, one in enumerate(configurations)
     ]
-    consumers = [Consumer(flow.pipeline, log, flow.target) for flow in flows]
     deleted = 0
-    batches = delivered(world)
+    batches = delivered_late(world)
     for number, batch in enumerate(batches):
         append(spark, log, [posted.row(history) for history, posted in batch])
         if number % 2 == 0 and number + 1 < len(batches):
@@ -91,9 +72,7 @@ def check(
         for flow in flows:
             flow.apply()
         # What comes later is of the window before at the earliest.
-        horizon = min(max(0, number - 1) * SPAN, world.windows * SPAN - 1)
-        done = expire_events(spark, log, consumers=consumers, horizon=str(horizon))
-        deleted += done.get("deleted", 0)
+        deleted += expired(flows, min(max(0, number - 1) * SPAN, world.windows * SPAN - 1))
     assert deleted > count / 2, "hardly anything was deleted, so little is shown"
     for flow, one in zip(flows, configurations, strict=True):
         found: dict[int, list[dict[str, Any]]] = defaultdict(list)

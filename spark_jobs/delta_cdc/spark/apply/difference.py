@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from delta_cdc.core import sql
-from delta_cdc.core.reserved_columns import DELETED_COLUMN
+from delta_cdc.core.reserved_columns import DELETED_COLUMN, TIMES
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import layout, target_columns
-from delta_cdc.spark.apply.entries import DELETED, END, FOUND_DELETED, START
+from delta_cdc.spark.apply.entries import CHANGED, CREATED, DELETED, END, FOUND_DELETED, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.sequences import greater
 from delta_cdc.spark.changes import states
@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 OPERATION = f"{PLAN_PREFIX}operation"
 #: Columns of a row of the target: its values (struct) and its end.
 FOUND, FOUND_END = f"{PLAN_PREFIX}existing", f"{PLAN_PREFIX}existing_end"
+#: The times of a row of the target, type 1.
+FOUND_CREATED, FOUND_CHANGED = f"{PLAN_PREFIX}existing_created", f"{PLAN_PREFIX}existing_changed"
 UPSERT, INSERT, UPDATE, DELETE, MARK, CLOSE = "upsert", "insert", "update", "delete", "mark", "close"
 #: Whether the key of a feed had a row before the range.
 EXISTED = f"{PLAN_PREFIX}existed"
@@ -47,7 +49,7 @@ LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
 def target_rows(
     context: StepContext, shape: Shape, pruning: Sequence[str] = (), *, open_only: bool = False
 ) -> DataFrame:
-    """Return rows of the target: keys, values as :data:`FOUND`, start and end, and the mark of deleted rows.
+    """Return rows of the target: keys, values as :data:`FOUND`, start and end, mark of deleted rows, times.
 
     :param pruning: SQL conditions on the keys of the alias ``t`` that skip files
     :param open_only: of a history, only the open rows
@@ -79,6 +81,11 @@ def target_rows(
         columns.append(F.col(f"t.{quote(options.end_column)}").alias(FOUND_END))
     if options.keeps_deleted:
         columns.append(F.coalesce(F.col(f"t.{quote(DELETED_COLUMN)}"), F.lit(False)).alias(FOUND_DELETED))
+    if shape.time_type is not None:
+        for option, found in zip(TIMES, (FOUND_CREATED, FOUND_CHANGED), strict=True):
+            time = types.get((getattr(options, option) or "").lower())
+            value = F.lit(None) if time is None else F.col(f"t.{quote(time.name)}")
+            columns.append(value.cast(shape.time_type).alias(found))
     return rows.select(*columns)
 
 
@@ -115,11 +122,14 @@ def is_changed() -> Column:
 
 
 def flat(rows: DataFrame, shape: Shape, further_columns: Sequence[str | Column] = ()) -> DataFrame:
-    """Return the source of a MERGE: keys, values, operation, and start and end, or the soft-delete flag.
+    """Return the source of a MERGE: keys, values, operation, and start and end, or the soft-delete flag
+    and the times.
 
     :param rows: rows with :data:`OPERATION`
     """
     placed = [START, END] if shape.sequence_type is not None else [DELETED]
+    if shape.time_type is not None:
+        placed += [CREATED, CHANGED]
     return rows.select(
         *shape.key_columns,
         *[F.col(states.AFTER).getField(name).alias(name) for name in shape.others],

@@ -190,7 +190,9 @@ def _apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         return from_events.apply(session, spec, step)
     options = spec.options
     # If a rule sets rows of a history aside, the target's open row need not be the state before a change.
-    if options.is_partial or (options.sets_rows_aside and options.stored_as_scd_type == 2):
+    # The times of a row may be those that it has.
+    follows = options.sets_rows_aside and options.stored_as_scd_type == 2
+    if options.is_partial or options.has_times or follows:
         return from_events.apply_states(session, spec, step)
     try:
         return from_feed.merge(session, spec, step)

@@ -38,6 +38,8 @@ NO_ROW = "no row"
 #: Type 1: whether a key ends deleted, the target's row is soft-deleted, and the base is :data:`NO_ROW`.
 DELETED, FOUND_DELETED = states.DELETED, f"{PLAN_PREFIX}existing_deleted"
 FROM_NOTHING = f"{PLAN_PREFIX}from_nothing"
+#: The times that an entry gives a row (:mod:`delta_cdc.spark.apply.times`), if the target has such times.
+CREATED, CHANGED = f"{PLAN_PREFIX}created", f"{PLAN_PREFIX}changed"
 _LIFE = f"{PLAN_PREFIX}life"
 
 

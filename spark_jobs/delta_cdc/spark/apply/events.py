@@ -13,6 +13,7 @@ Columns of an event, in addition to the key columns:
   with rules)
 - :data:`RAW` (the source's row, for the quarantine)
 - the commit's version
+- :data:`~delta_cdc.spark.apply.rows.TIME` (only for a target with times of its rows)
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from pyspark.sql.types import DataType
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
-from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
+from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS, SOURCE_TIMESTAMP
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import (
@@ -39,7 +40,7 @@ from delta_cdc.spark.apply import (
     value_rules,
 )
 from delta_cdc.spark.apply.refusals import LATE, NULL_KEY, NULL_SEQUENCE, UNKNOWN_COLUMN
-from delta_cdc.spark.apply.rows import CARRIED, RAW
+from delta_cdc.spark.apply.rows import CARRIED, RAW, TIME
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import same
@@ -100,6 +101,10 @@ def of_rows(
         if options.quarantines or keep_raw
         else F.lit(None),
     }
+    if options.has_times:
+        # Events of an ingest, or of a table, have a sequence that need not be a time.
+        of_log = options.source_kind == "change_log" and set(LOG_COLUMNS) <= set(columns)
+        added[TIME] = F.col(SOURCE_TIMESTAMP) if of_log else added[states.SEQUENCE]
     keep = (reserved_columns.COMMIT_VERSION, *added)
     completed = target_columns.bounded(source_rows.withColumns(added), options)
     sequences = completed.select(states.SEQUENCE)
@@ -137,6 +142,7 @@ def of_rows(
             if options.rules
             else []
         ),
+        *([TIME] if options.has_times else []),
     )
     return Events(_tested(events, options), shape, sequences)
 
@@ -205,7 +211,8 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
 
     :param changes: rows of :func:`delta_cdc.spark.changes.states.version_states`; if events list the columns
         that they carry, the state after has this list as its field :data:`CARRIED`. If a rule sets rows
-        aside, both states have the row of the source as their field :data:`RAW`
+        aside, both states have the row of the source as their field :data:`RAW`; for a target with times of
+        its rows, they have the field :data:`~delta_cdc.spark.apply.rows.TIME`
     :param columns: columns of the source
     :return: events, with :data:`~delta_cdc.core.reserved_columns.ORDER`, the state before, and the flags of
         ``changes``
@@ -217,10 +224,16 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     parts = partial_columns.leaves(shape, options)
     values = F.struct(*[after.getField(name).alias(name) for name in shape.values])
     before, source_row = F.col(states.BEFORE), F.coalesce(after, states.BEFORE)
+    time = []
+    if options.has_times:
+        time = [F.coalesce(after, before).getField(TIME).alias(TIME)]
     if options.sets_rows_aside:
         source_row = F.coalesce(after.getField(RAW), before.getField(RAW))
+    if options.sets_rows_aside or options.has_times:
         values_before = F.struct(*[before.getField(name).alias(name) for name in shape.values])
         before = F.when(before.isNotNull(), values_before)
+    if options.has_times and not options.sets_rows_aside:
+        source_row = F.coalesce(F.when(after.isNotNull(), values), before)
     sequence = F.col(states.SEQUENCE)
     lacks_sequence = sequence.isNull() if shape.order_type is not None else F.lit(False)
     reason = (
@@ -244,6 +257,7 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         states.DUPLICATE,
         states.UNKNOWN,
         *([states.BROKEN] if options.rules else []),
+        *time,
     )
     if not options.rules:
         return events

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
@@ -37,14 +37,16 @@ from delta_cdc.spark.apply import (
     load,
     ordering,
     refusals,
+    row_hash,
     rows,
     schema,
     target_columns,
     tied_events,
     timeline,
+    times,
     value_rules,
 )
-from delta_cdc.spark.apply.entries import BASE, DELETED, END, FOUND_DELETED, START, inherited
+from delta_cdc.spark.apply.entries import BASE, DELETED, END, FOUND_DELETED, PLACE, START, inherited
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.apply.timeline import KeySelection
@@ -54,6 +56,8 @@ from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark.sql.types import DataType
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import ApplySpec
@@ -309,7 +313,7 @@ def _in_order(
 ) -> ComputedRows:
     """Compute rows of keys from the new events, and from the target's current rows if these matter.
 
-    Of type 1, the current rows do not matter if every event carries all columns.
+    Of type 1, the current rows do not matter if every event carries all columns, and rows have no times.
 
     :param valid: valid events of ``batch``, whose totals say what to expect
     :param everything: all keys of the target are affected (truncates, snapshots), not only those with events
@@ -321,7 +325,7 @@ def _in_order(
     is_truncate = F.col(events.KIND) == TRUNCATE
     entries = timeline.of_events(resolved.where(~is_truncate), shape)
     partial = bool(batch.totals["partial"])
-    compared = context.has_history or everything or partial
+    compared = context.has_history or everything or partial or shape.time_type is not None
     if compared:
         if everything:
             pruning, selection = (), KeySelection(without=without)
@@ -358,13 +362,15 @@ def from_all_events(
     entries = inherited(entries, shape, options)
     if context.has_history:
         desired = history.history_rows(history.runs(entries, shape))
-        if step.horizons:
-            assert shape.order_type is not None
-            horizon = from_text(step.horizons[-1][1], shape.order_type)
-            desired, existing = history.from_horizon(desired, existing, shape, horizon)
+        bound = _lateness_bound(context, shape)
+        if bound is not None:
+            desired, existing = history.from_horizon(desired, existing, shape, bound)
         return by_start(desired, existing, shape)
     # Each key of this batch has a timeline, unless all of its events are quarantined.
     lazy = step.kind != "apply" or selection == KeySelection() or options.on_conflict == "quarantine"
+    is_oldest = None if shape.time_type is None else _may_lack_older(context, shape)
+    if is_oldest is not None:
+        entries, lazy = times.not_after(entries, existing, shape, is_oldest), True
     if lazy:
         # Delete rows of the target whose key has no event in the log.
         entries = timeline.of_target(existing, entries, shape, dead=True).unionByName(entries)
@@ -373,6 +379,35 @@ def from_all_events(
     last = latest.last_states(entries, shape)
     changed = latest.operations(last, shape, options, compared=False)
     return ComputedRows(_written(changed, shape), compared=False, lazy=lazy)
+
+
+def _may_lack_older(context: StepContext, shape: Shape) -> Column | None:
+    """Return whether the source may have had events older than an entry, and has them no longer.
+
+    :return: None if it has all events
+    """
+    order_type = shape.order_type
+    assert order_type is not None
+    if context.options.source_kind == "snapshot":
+        oldest = _oldest(context, order_type)
+        return None if oldest is None else F.col(PLACE) <= from_text(oldest, order_type)
+    bound = _lateness_bound(context, shape)
+    return None if bound is None else F.col(PLACE) < bound
+
+
+def _lateness_bound(context: StepContext, shape: Shape) -> Column | None:
+    """Return the lowest sequence that the log's allowed lateness admits; None if it has no bound."""
+    bounds = context.step.horizons
+    assert shape.order_type is not None
+    return from_text(bounds[-1][1], shape.order_type) if bounds else None
+
+
+def _oldest(context: StepContext, order_type: DataType) -> str | None:
+    """Return the sequence of the oldest snapshot that the source has, as text."""
+    sequences = events.of_step(context, all_rows(context)).sequences
+    oldest = as_text(F.min(states.SEQUENCE), order_type).alias("oldest")
+    text: str | None = sequences.agg(oldest).collect()[0]["oldest"]
+    return text
 
 
 def by_start(desired: DataFrame, existing: DataFrame, shape: Shape) -> ComputedRows:
@@ -393,9 +428,7 @@ def _since_oldest(context: StepContext, existing: DataFrame, shape: Shape) -> tu
     """
     order_type = shape.order_type
     assert order_type is not None
-    sequences = events.of_step(context, all_rows(context)).sequences
-    oldest = as_text(F.min(states.SEQUENCE), order_type).alias("oldest")
-    oldest_text = sequences.agg(oldest).collect()[0]["oldest"]
+    oldest_text = _oldest(context, order_type)
     if oldest_text is None:
         return existing.limit(0), existing.limit(0)
     since = from_text(oldest_text, order_type)
@@ -584,7 +617,7 @@ def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
     raw = context.step.source_columns if options.sets_rows_aside else ()
     changes, shape = context.read(from_feed.change_rows(context, options.where), raw=raw)
     carried = () if options.columns_to_update is None else (rows.CARRIED,)
-    kept = (rows.RAW,) if raw else ()
+    kept = (*((rows.RAW,) if raw else ()), *((rows.TIME,) if options.has_times else ()))
     tested = bool(options.rules)
     by_version = states.version_states(changes, shape.keys, (*shape.values, *carried, *kept), tested=tested)
     return events.of_states(by_version, shape, options, context.step.source_columns), shape
@@ -651,9 +684,13 @@ def desired_rows(whole: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
         added = target_columns.as_columns(
             target_columns.stored(options, shape.sequence_type, quote(START), quote(END))
         )
-        return history.history_rows(history.runs(whole, shape)).select(*values, *added)
+        computed = history.history_rows(history.runs(whole, shape)).select(*values, *added)
+        return row_hash.with_hash(computed, shape, options)
     last = latest.last_states(whole, shape)
+    of_row = [F.col(column).alias(name) for name, column in times.columns(options).items()]
     if options.delete_mode == "soft":
         rows_with_values = last.where(F.col(states.AFTER).isNotNull())
-        return rows_with_values.select(*values, F.col(DELETED).alias(DELETED_COLUMN))
-    return last.where(~F.col(DELETED)).select(*values)
+        computed = rows_with_values.select(*values, F.col(DELETED).alias(DELETED_COLUMN), *of_row)
+    else:
+        computed = last.where(~F.col(DELETED)).select(*values, *of_row)
+    return row_hash.with_hash(computed, shape, options)

@@ -19,6 +19,7 @@ from delta_cdc.spark.apply import (
     layout,
     ordering,
     refusals,
+    row_hash,
     rows,
     schema,
     timeline,
@@ -282,6 +283,7 @@ def append(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         )
     value_rules.check(context, changes, shape)
     values = context.commented(changes.select(*[quote(name) for name in shape.values]))
+    values = row_hash.with_hash(values, shape, spec.options)
     writer = values.write.format("delta").mode("append").option("mergeSchema", "true")
     return PreparedStep(
         lambda: writer.save(spec.target_uri),

@@ -27,7 +27,7 @@ from delta_cdc.core import sql
 from delta_cdc.core.adapters import UPSERT as EVENT_UPSERT
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.sql import PLAN_PREFIX
-from delta_cdc.spark.apply import target_columns
+from delta_cdc.spark.apply import row_hash, target_columns
 from delta_cdc.spark.apply.difference import (
     CLOSE,
     DELETE,
@@ -246,9 +246,13 @@ def merge(
     """
     rows, shape = laid_out(context, rows, shape)
     options = context.options
+    rows = row_hash.with_hash(rows, shape, options)
     operation, start, end = (sql.column("s", name) for name in (OPERATION, START, END))
     values = from_source(shape.values)
     others = from_source(shape.others)
+    if options.row_hash_column is not None:
+        values |= from_source([options.row_hash_column])
+        others |= from_source([options.row_hash_column])
     assert shape.sequence_type is not None
     close = target_columns.stored_end(options, shape.sequence_type, end)
     insert = {**values, **target_columns.stored(options, shape.sequence_type, start, end)}

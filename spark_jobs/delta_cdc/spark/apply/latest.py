@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delta_cdc.core import sql
 from delta_cdc.core.adapters import UPSERT as EVENT_UPSERT
 from delta_cdc.core.reserved_columns import DELETED_COLUMN
+from delta_cdc.spark.apply import row_hash, times
 from delta_cdc.spark.apply.difference import (
     DELETE,
     EXISTED,
@@ -41,9 +42,13 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
     :param entries: after :func:`delta_cdc.spark.apply.entries.inherited`; a base that is soft-deleted is a
         delete
     :return: keys, values (struct; for a deleted key those of its last upsert, NULL if it had none), deleted,
-        base and its soft-delete flag, whether the key began with :data:`NO_ROW`
+        base and its soft-delete flag, whether the key began with :data:`NO_ROW`; and the times of the row
+        (:func:`delta_cdc.spark.apply.times.of_last_life`), if the target has them
     """
     keys = shape.key_columns
+    of_times: list[Column] = []
+    if shape.time_type is not None:
+        entries, of_times = times.flagged(entries, shape), times.of_last_life()
     in_order = F.struct(*order())
     has_values = F.col(states.AFTER).isNotNull()
     return entries.groupBy(*keys).agg(
@@ -52,6 +57,7 @@ def last_states(entries: DataFrame, shape: Shape) -> DataFrame:
         F.min_by(BASE, in_order).alias(BASE),
         F.max(FOUND_DELETED).alias(FOUND_DELETED),
         F.max(F.col(KIND) == NO_ROW).alias(FROM_NOTHING),
+        *of_times,
     )
 
 
@@ -71,6 +77,8 @@ def operations(last: DataFrame, shape: Shape, options: ApplyOptions, *, compared
     if compared:
         base = F.col(BASE)
         unchanged = base.isNotNull() & has_values & same(BASE, states.AFTER, shape.schema, shape.values)
+        if shape.time_type is not None:
+            unchanged = unchanged & times.are_those_of_base()
         if soft:
             unchanged = unchanged & (F.col(FOUND_DELETED) == F.col(DELETED))
             nothing = unchanged | (deleted & (base.isNull() | F.coalesce(F.col(FOUND_DELETED), F.lit(True))))
@@ -98,12 +106,20 @@ def merge(
     :param lazy: the rows are computed from rows of the target
     """
     rows, shape = laid_out(context, rows, shape)
-    soft = context.options.delete_mode == "soft"
+    options = context.options
+    rows = row_hash.with_hash(rows, shape, options)
+    soft = options.delete_mode == "soft"
     operation = sql.column("s", OPERATION)
     values = from_source(shape.values)
     others = from_source(shape.others)
     if soft:
         others[DELETED_COLUMN] = values[DELETED_COLUMN] = sql.column("s", DELETED)
+    of_row = {name: sql.column("s", column) for name, column in times.columns(options).items()}
+    values |= of_row
+    others |= of_row
+    if options.row_hash_column is not None:
+        values |= from_source([options.row_hash_column])
+        others |= from_source([options.row_hash_column]) if others else {}
     clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete")]
     mark = sql.column("t", DELETED_COLUMN)
     if EXISTED in rows.columns:
@@ -117,12 +133,13 @@ def merge(
         # The other columns come from the source, so that the MERGE need not read those of the target.
         clauses.append(Clause(True, unexpected, "update", {**others, first: checked_key}, raises=problem))
     if soft:
+        marked = {name: value for name, value in of_row.items() if name == options.changed_column}
         clauses.append(
             Clause(
                 True,
                 f"{operation} = '{MARK}' AND NOT coalesce({mark}, false)",
                 "update",
-                {DELETED_COLUMN: "true"},
+                {DELETED_COLUMN: "true", **marked},
             )
         )
     if others:
@@ -149,6 +166,8 @@ def _same(context: StepContext, shape: Shape, *, soft: bool) -> str:
             continue
         current_value = comparable(sql.column("t", name), target_type, wanted)
         conditions.append(f"{current_value} <=> {comparable(sql.column('s', name), wanted)}")
+    for name, column in times.columns(context.options).items():
+        conditions.append(f"{sql.column('t', name)} <=> {sql.column('s', column)}")
     if soft:
         conditions.append(f"{sql.column('t', DELETED_COLUMN)} <=> {sql.column('s', DELETED)}")
     return " AND ".join(conditions) or "true"

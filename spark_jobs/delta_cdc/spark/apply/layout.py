@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from delta_cdc.core.change_log import SEQUENCE
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS, WHOLE_FILES_TARGET
+from delta_cdc.core.reserved_columns import TIMES
 from delta_cdc.core.sql import quote, set_properties, string, table
 from delta_cdc.spark.sealed.commit import look
 from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, value_of
@@ -204,6 +205,12 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
         statistics.append(SEQUENCE)
     if shape.sequence_type is not None:
         statistics += [options.start_column, options.end_column]
+    if shape.time_type is not None:
+        statistics += [
+            name
+            for name, option in options.added_columns.items()
+            if option in TIMES and name not in statistics
+        ]
     table_properties = {
         "delta.enableDeletionVectors": "true",
         "delta.enableChangeDataFeed": "true" if options.publish_changes else "false",

@@ -10,10 +10,19 @@ from pyspark.sql.types import DataType
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence, TargetSchemaClash
-from delta_cdc.core.reserved_columns import DELETED_COLUMN, SPARSE
+from delta_cdc.core.reserved_columns import DELETED_COLUMN, OF_END, TIMES
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
-from delta_cdc.spark.apply import batches, layout, refusals, schema, target_columns, value_rules
+from delta_cdc.spark.apply import (
+    batches,
+    layout,
+    refusals,
+    row_hash,
+    rows,
+    schema,
+    target_columns,
+    value_rules,
+)
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
@@ -127,7 +136,9 @@ def stamped(context: StepContext, snapshot: DataFrame) -> DataFrame:
     options, version = context.options, max(context.step.at, 0)
     expressions = " ".join([*options.sequences, options.delete_sequence or ""]).lower()
     commit_time = F.lit(None).cast("timestamp")
-    if options.writes_events or (context.has_history and reserved_columns.COMMIT_TIMESTAMP in expressions):
+    of_history = context.has_history and reserved_columns.COMMIT_TIMESTAMP in expressions
+    of_rows = options.has_times and not context.only_compares
+    if options.writes_events or of_history or of_rows:
         commit_time = feed.commit_timestamp(context.session, context.source, version)
     return snapshot.withColumns(
         {
@@ -171,7 +182,11 @@ def as_target(snapshot: DataFrame, shape: Shape, options: ApplyOptions) -> DataF
         added = target_columns.stored(options, shape.sequence_type, quote(states.SEQUENCE), no_end)
     elif options.keeps_deleted:
         added = {DELETED_COLUMN: "false"}
-    return snapshot.select(*[quote(name) for name in shape.values], *target_columns.as_columns(added))
+    for name in TIMES:
+        if getattr(options, name) is not None:
+            added[getattr(options, name)] = quote(rows.TIME)
+    target = snapshot.select(*[quote(name) for name in shape.values], *target_columns.as_columns(added))
+    return row_hash.with_hash(target, shape, options)
 
 
 def _highest_in_target(session: SparkSession, spec: ApplySpec, sequence_type: DataType) -> str | None:
@@ -195,7 +210,7 @@ def _check_layout(existing: DataFrame, spec: ApplySpec) -> None:
     data_type = target_columns.end_type(existing, options)
     count = existing.where(F.expr(target_columns.wrong(options, data_type))).count()
     if count:
-        given = [name for name in SPARSE if getattr(options, name) is not None]
+        given = [name for name in OF_END if getattr(options, name) is not None]
         raise TargetSchemaClash(
             f"{count} row(s) of {spec.target_uri} do not have what {' and '.join(given)} in layout say about "
             "them, so the table cannot be the baseline of this pipeline.",

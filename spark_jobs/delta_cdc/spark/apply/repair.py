@@ -209,6 +209,7 @@ def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataF
         partial_columns.authored(parts, shape, context.options, state, carried).alias(events.AUTHORED),
         F.lit(1).cast("bigint").alias(reserved_columns.ORDER),
         *([states.BROKEN] if context.options.rules else []),
+        *([rows.TIME] if context.options.has_times else []),
         *[name for name in (rows.RAW, reserved_columns.COMMIT_VERSION) if rows.RAW in snapshot.columns],
     )
 
@@ -233,6 +234,7 @@ def _deletes(context: StepContext, missing: DataFrame, shape: Shape, like: DataF
         PLACE: F.lit(1),
         states.SEQUENCE: sequence,
         events.KIND: F.lit(DELETE),
+        **timeline.timed(shape, F.col(reserved_columns.COMMIT_TIMESTAMP)),
     }
     return timeline.entries(flat, like, shape, values)
 

@@ -40,6 +40,8 @@ RAW = f"{PLAN_PREFIX}raw"
 CARRIED = f"{PLAN_PREFIX}carried"
 #: For a target that gets events: the sequence of the row itself, also of a row that was deleted.
 OWN_SEQUENCE = f"{PLAN_PREFIX}own_sequence"
+#: For a target with times of its rows: the time of the change.
+TIME = f"{PLAN_PREFIX}time"
 #: Key in the metadata of a field by which Spark marks a STRING as CHAR or VARCHAR, with that type.
 CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
@@ -56,6 +58,7 @@ class Shape:
     :param sequence_type: type of the start and end columns; None for type 1
     :param order_type: type of the sequence by which events are ordered; None for type 1 of a feed
     :param flag: the column of ``values`` by which a history marks deleted rows; "" if it keeps none
+    :param time_type: type of the times of rows (:mod:`delta_cdc.spark.apply.times`); None without them
     """
 
     keys: tuple[str, ...]
@@ -66,6 +69,7 @@ class Shape:
     sequence_type: DataType | None
     order_type: DataType | None = None
     flag: str = ""
+    time_type: DataType | None = None
 
     @property
     def key_columns(self) -> list[Column]:
@@ -247,6 +251,8 @@ def read(
         added[CARRIED] = carried(plain, options)
     if options.writes_events:
         added[OWN_SEQUENCE] = combined(options.sequences)
+    if options.has_times:
+        added[TIME] = F.col(COMMIT_TIMESTAMP)
     keep += added
     completed = target_columns.bounded(source_rows.withColumns(added), options)
     rows = projected(completed, options, keep)
@@ -339,6 +345,7 @@ def shape_of(
         schema=rows.select(*[quote(name) for name in values]).schema,
         sequence_type=order_type if options.stored_as_scd_type == 2 else None,
         order_type=order_type,
+        time_type=rows.schema[TIME].dataType if TIME in rows.columns else None,
     )
 
 

@@ -17,6 +17,7 @@ from delta_cdc.core.change_log import SEQUENCE
 from delta_cdc.core.column_changes import FOLLOWED, widens
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.core.properties import TYPE_WIDENING
+from delta_cdc.core.reserved_columns import TIMES
 from delta_cdc.core.validation import BESIDE
 from delta_cdc.spark.apply import rows, target_columns
 from delta_cdc.spark.changes.equality import ddl
@@ -31,13 +32,17 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 _CHAR = re.compile(r"\bchar\(")
+#: Options whose columns hold a sequence, or a time in its place.
+_SEQUENCES = ("start_column", "end_column", *TIMES)
+#: Options whose columns a table may get later: NULL says that a value is unknown.
+_LATER = (*TIMES, "row_hash_column")
 
 
 def target_schema(shape: Shape, options: ApplyOptions) -> StructType:
     """Return a target's columns: those of the rows, and those that the engine adds."""
     added = [
         T.StructField(name, data_type)
-        for name, data_type in target_columns.types(options, shape.sequence_type).items()
+        for name, data_type in target_columns.types(options, shape.sequence_type, shape.time_type).items()
     ]
     return T.StructType([*shape.schema.fields, *added])
 
@@ -123,7 +128,7 @@ def check_target(context: StepContext, shape: Shape) -> None:
     if options.writes_events:
         # A wider type is another order, too, for the sources that were collected before.
         history.add(SEQUENCE)
-    _refuse_without(context, {name: field.dataType for name, field in existing.items()})
+    _refuse_without(context, {name: field.dataType for name, field in existing.items()}, shape.time_type)
     fixed = {name.lower() for name in (*shape.keys, *shape.partitions, *(options.cluster_by or ()))} | history
     wider: dict[tuple[str, ...], DataType] = {}
     for field in desired.fields:
@@ -134,6 +139,7 @@ def check_target(context: StepContext, shape: Shape) -> None:
         path = (target_field.name,)
         nested = lacking(target_field.dataType, field.dataType, path, wider if may_widen else None)
         is_history_column = field.name.lower() in history
+        has_sequence = is_history_column and options.added_columns.get(field.name) in _SEQUENCES
         types = [kind.simpleString() for kind in (target_field.dataType, field.dataType)]
         # Other parts, or parts in another order, would give a sequence another order than the history has.
         is_other_order = is_history_column and types[0].lower() != types[1].lower()
@@ -141,7 +147,7 @@ def check_target(context: StepContext, shape: Shape) -> None:
             new += nested
             continue
         difference = f"{types[0]}, not {types[1]}"
-        if options.stored_as_scd_type == 2 and is_history_column:
+        if has_sequence:
             raise ConfigurationDrift(
                 f"{spec.target_uri} was built with a sequence of another type: {field.name} is {difference}.",
                 remedy=f"keep the type of sequence_by, or build a new target beside the old one ({BESIDE}).",
@@ -174,19 +180,27 @@ def check_target(context: StepContext, shape: Shape) -> None:
     context.evolve = bool(new)
 
 
-def _refuse_without(context: StepContext, types: Mapping[str, DataType]) -> None:
-    """Refuse a history that lost a column of the layout: schema evolution would leave NULL in all other rows.
+def _refuse_without(context: StepContext, types: Mapping[str, DataType], time_type: DataType | None) -> None:
+    """Refuse a target that lacks a column of the layout: schema evolution would leave NULL in all other rows.
 
     :param types: of the target's columns, by their lower-case names
     """
     options, uri = context.options, context.spec.target_uri
     end = types.get(options.end_column.lower())
-    if options.stored_as_scd_type != 2 or end is None:
-        return
+    has_history = options.stored_as_scd_type == 2 and end is not None
     for name, option in options.added_columns.items():
         if name.lower() in types or option == "start_column":
             continue
+        if not has_history and option not in _LATER:
+            continue
         remedy = "restore the table to a version that has it."
+        if option in _LATER:
+            kind = "STRING" if time_type is None or option not in TIMES else ddl(time_type)
+            remedy = (
+                f"add it: ALTER TABLE {sql.table(uri)} ADD COLUMN {sql.quote(name)} {kind}; rows that no "
+                "change writes keep NULL, which means unknown. Or build a new target beside the old one "
+                f"({BESIDE})."
+            )
         if option == "current_column":
             update = target_columns.corrected(options, end, uri)
             remedy = (

@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType
 
 from delta_cdc.core import sql
 from delta_cdc.core.errors import InvalidConfiguration, SequenceNotBelowEnd
-from delta_cdc.core.reserved_columns import DELETED_COLUMN
+from delta_cdc.core.reserved_columns import DELETED_COLUMN, TIMES
 from delta_cdc.core.sql import quote
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import ddl
@@ -124,15 +124,25 @@ def as_columns(values: Mapping[str, str]) -> list[Column]:
     return [F.expr(value).alias(name) for name, value in values.items()]
 
 
-def types(options: ApplyOptions, sequence_type: DataType | None) -> dict[str, DataType]:
-    """Return the types of the columns that are no values of the rows, in their order in the target."""
-    if options.stored_as_scd_type != 2:
-        return {DELETED_COLUMN: T.BooleanType()} if options.keeps_deleted else {}
-    assert sequence_type is not None
-    added: dict[str, DataType] = dict.fromkeys((options.start_column, options.end_column), sequence_type)
-    if options.current_column is not None:
-        added[options.current_column] = T.BooleanType()
-    return added
+def types(
+    options: ApplyOptions, sequence_type: DataType | None, time_type: DataType | None
+) -> dict[str, DataType]:
+    """Return the types of the columns that are no values of the rows, in their order in the target.
+
+    :param sequence_type: of the start and end columns
+    :param time_type: of the times of rows
+    """
+    kinds: dict[str, DataType] = {"row_hash_column": T.StringType()}
+    if time_type is not None:
+        kinds |= dict.fromkeys(TIMES, time_type)
+    if sequence_type is None:
+        kinds["delete_mode"] = T.BooleanType()
+    else:
+        kinds |= {
+            **dict.fromkeys(("start_column", "end_column"), sequence_type),
+            "current_column": T.BooleanType(),
+        }
+    return {name: kinds[option] for name, option in options.added_columns.items() if option in kinds}
 
 
 def wrong(options: ApplyOptions, data_type: DataType | None) -> str:
@@ -144,7 +154,7 @@ def wrong(options: ApplyOptions, data_type: DataType | None) -> str:
     if options.end_value is not None:
         tests += [f"{end} IS NULL", f"{end} > {_end(options, data_type)}"]
     if options.current_column is not None:
-        tests.append(f"NOT ({quote(options.current_column)} <=> {is_open(options, data_type, end)})")
+        tests.append(f"NOT ({quote(options.current_column)} <=> ({is_open(options, data_type, end)}))")
     return " OR ".join(tests) or "false"
 
 

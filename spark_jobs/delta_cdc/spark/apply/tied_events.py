@@ -20,6 +20,7 @@ from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import partial_columns, refusals
 from delta_cdc.spark.apply.events import AUTHORED, KIND, LAST_BY, SHARED
+from delta_cdc.spark.apply.rows import TIME
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced, comparable
 
@@ -101,14 +102,16 @@ def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[
         merged = F.when(
             all_merged[_CONFLICT] | all_merged[_DIFFERENT] & (all_merged[KIND] == DELETE), last_event
         ).otherwise(merged)
+    times = [] if shape.time_type is None else [TIME]
     groups = tied.groupBy(*group).agg(
         merged.alias("m"),
         all_merged[_DIFFERENT].alias(_DIFFERENT),
         F.max(IN_BATCH).alias(IN_BATCH),
         F.max(reserved_columns.COMMIT_VERSION).alias(reserved_columns.COMMIT_VERSION),
+        *[F.max(name).alias(name) for name in times],
     )
     columns = [F.col(f"m.{name}").alias(name) for name in (KIND, states.AFTER, AUTHORED, _CONFLICT)]
-    return groups.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION)
+    return groups.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION, *times)
 
 
 def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Shape) -> dict[str, Column]:

@@ -11,9 +11,19 @@ from pyspark.sql import functions as F
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.sql import PLAN_PREFIX
-from delta_cdc.spark.apply.difference import FOUND
-from delta_cdc.spark.apply.entries import BASE, FOUND_DELETED, NO_ROW, PLACE, RANK, START
+from delta_cdc.spark.apply.difference import FOUND, FOUND_CHANGED, FOUND_CREATED
+from delta_cdc.spark.apply.entries import (
+    BASE,
+    CHANGED,
+    CREATED,
+    FOUND_DELETED,
+    NO_ROW,
+    PLACE,
+    RANK,
+    START,
+)
 from delta_cdc.spark.apply.events import AUTHORED, KIND
+from delta_cdc.spark.apply.rows import TIME
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import nullable
 
@@ -75,7 +85,13 @@ def of_events(
         AUTHORED,
         (F.lit(None) if base is None else base).cast(nullable(shape.schema)).alias(BASE),
         F.lit(None).cast("boolean").alias(FOUND_DELETED),
+        *[time.alias(name) for name, time in timed(shape, F.col(TIME)).items()],
     )
+
+
+def timed(shape: Shape, time: Column) -> dict[str, Column]:
+    """Return the columns of entries with the time of a change; nothing without times of rows."""
+    return {} if shape.time_type is None else {CREATED: time, CHANGED: time}
 
 
 def of_states(changes: DataFrame, shape: Shape, more: Sequence[str] = ()) -> DataFrame:
@@ -132,6 +148,8 @@ def of_target(existing: DataFrame, like: DataFrame, shape: Shape, *, dead: bool 
     }
     if START in existing.columns:
         values[states.SEQUENCE] = F.col(START)
+    if FOUND_CREATED in existing.columns:
+        values |= {CREATED: F.col(FOUND_CREATED), CHANGED: F.col(FOUND_CHANGED)}
     return entries(existing, like, shape, values)
 
 
@@ -152,7 +170,7 @@ def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> 
     Upserts are spread over buckets, and each bucket gets all truncates. A window from the last place to the
     first finds the next truncate. So the work grows with the sum of both numbers, not with their product.
 
-    :param truncates: rows with the sequences of the truncates
+    :param truncates: rows with the sequences of the truncates, and their times if rows have these
     """
     place, truncate, bucket = F.col(PLACE), F.col(_TRUNCATE), F.col(_BUCKET)
     of_upsert = F.pmod(F.hash(*shape.key_columns, place), F.lit(_BUCKETS))
@@ -170,6 +188,10 @@ def with_truncates(timelines: DataFrame, truncates: DataFrame, shape: Shape) -> 
     )
     ends = ends.where(place.isNotNull()).distinct()
     values = {RANK: F.lit(1), PLACE: place, states.SEQUENCE: place, KIND: F.lit(TRUNCATE)}
+    if shape.time_type is not None:
+        times = truncates.groupBy(F.col(states.SEQUENCE).alias(PLACE)).agg(F.max(TIME).alias(TIME))
+        ends = ends.join(F.broadcast(times), PLACE)
+        values |= timed(shape, F.col(TIME))
     return timelines.unionByName(entries(ends, timelines, shape, values))
 
 
@@ -197,4 +219,5 @@ def with_absences(
     joined = present.join(F.broadcast(successors), at.eqNullSafe(F.col(_VERSION)))
     absent = joined.where(next_version.isNotNull() & (following.isNull() | (following > next_version)))
     values = {RANK: F.lit(1), PLACE: next_version, states.SEQUENCE: next_version, KIND: F.lit(DELETE)}
+    values |= timed(shape, next_version)
     return timelines.unionByName(entries(absent, timelines, shape, values))

@@ -19,7 +19,7 @@ from delta_cdc.core.checks import (
     finding,
     ok,
 )
-from delta_cdc.core.reserved_columns import SPARSE
+from delta_cdc.core.reserved_columns import OF_END
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import target_columns
 from delta_cdc.spark.changes import states
@@ -139,7 +139,7 @@ def _check(name: str, count: int, wrong: DataFrame, keys: Sequence[str], spec: V
         return ok(name, passed)
     samples = keys_of(wrong.where(F.col(name) > 0), keys)
     remedy, layout = _REMEDIES.get(name, _OF_HISTORY), ""
-    given = [option for option in SPARSE if getattr(spec.options, option) is not None]
+    given = [option for option in OF_END if getattr(spec.options, option) is not None]
     if name == START_BEFORE_END and given:
         layout = f", or one that contradicts {' or '.join(given)}"
         remedy += " An UPDATE corrects the columns of the layout: set them by the end of each row."
