@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core matrix lint types format bench jar wheel wheel-check release docs constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core simulate matrix lint types format bench jar wheel wheel-check release docs constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ mutants: setup ## Break each rule, and the pure core at random places, and requi
 
 mutants-core: setup ## Change the pure core at every place; hours. ARGS="--number 200 --seed 1" draws some
 	@$(BIN)/python -m tools.mutants_core --jobs $(JOBS) $(or $(ARGS),--all)
+
+simulate: setup ## Play random faults over planner, loop and logs, without a JVM; ARGS="--seed 5 --schedules 1000"
+	@PYTHONPATH=spark_jobs $(BIN)/python -m tests.simulator $(or $(ARGS),--schedules 10000000 --state .cache/simulator.json)
 
 matrix: setup ## Run the cases of each supported version of Spark, Delta and Airflow; ARGS="--only 'Spark 4.1'"
 	@PYTHONPATH=spark_jobs $(BIN)/python -m tools.matrix --write $(ARGS)

@@ -361,6 +361,13 @@ def test_a_commit_that_a_restore_undid_is_not_announced(world: World, died: int)
     assert (result.versions, result.counts["inserted"]) == (VersionRange(4, 7), 6)
 
 
+def test_a_commit_of_a_replaced_target_is_not_announced(world: World, died: int) -> None:
+    """Its rows went with the table; the events of the new one, with its own id, begin with the reset."""
+    world.target.replace_table("other")
+    result = world.apply(mode="reset", announced=lambda *given: None)
+    assert (result.versions, result.counts["inserted"]) == (VersionRange(7, 7), 50)
+
+
 def test_numbers_of_a_lost_history_are_no_announcement(world: World, died: int) -> None:
     """The target's files were put back from a copy; its events are of numbers that are given again."""
     result = world.apply(never, announced=events(died + 3), ending_version=6)

@@ -307,21 +307,24 @@ async def own_commits(
 
 
 async def commits_after(
-    log: DeltaLog, pipeline: str, newest: int, number: int | None
+    log: DeltaLog, pipeline: str, state: TableState, number: int | None
 ) -> tuple[tuple[Seal, Commit], ...]:
     """Return the sealed commits in effect that follow a seal, oldest first.
 
-    The walk stops where the log was cleaned, and at a RESTORE to a time, whose version the log does not name.
+    The walk stops where the log was cleaned, at a RESTORE to a time, whose version the log does not name, and
+    at a commit of another table, which was replaced inside the log.
 
-    :param newest: the table's version to walk back from
+    :param state: the table's version to walk back from
     :param number: number of the seal; None: it is not known, and the walk looks at the newest versions only
     :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
     """
     commits = []
-    after = -1 if number is not None else max(-1, newest - _LOOK_BACK)
+    after = -1 if number is not None else max(-1, state.version - _LOOK_BACK)
     try:
-        async for seal, commit in _in_effect(log, pipeline, newest, after):
+        async for seal, commit in _in_effect(log, pipeline, state.version, after):
             if number is not None and seal.number <= number:
+                break
+            if _table_id(seal, commit) not in (None, state.table_id):
                 break
             commits.append((seal, commit))
             if seal.number - 1 == number:
@@ -330,6 +333,13 @@ async def commits_after(
     except WatermarkExpired as error:
         logger.warning("The seals before it are not looked for: %s", error)
     return tuple(reversed(commits))
+
+
+def _table_id(seal: Seal, commit: Commit) -> str | None:
+    """Return the id of the table that a sealed commit wrote; None if the commit does not show it."""
+    if commit.metadata is not None:
+        return commit.metadata.id
+    return None if seal.step.planned_on is None else seal.step.planned_on.table_id
 
 
 async def _in_effect(
@@ -520,9 +530,7 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
     assert walk.seal is not None
     assert walk.commit is not None
     seal, commit = walk.seal, walk.commit
-    table_id = commit.metadata.id if commit.metadata is not None else None
-    if table_id is None and seal.step.planned_on is not None:
-        table_id = seal.step.planned_on.table_id
+    table_id = _table_id(seal, commit)
     reason, intact = None, commit.version
     if walk.replaced is not None:
         intact = walk.replaced.version - 1

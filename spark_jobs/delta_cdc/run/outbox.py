@@ -56,7 +56,7 @@ async def unannounced(
         last = None
     if last is not None and seal.number <= last:
         return ()
-    found = await commits_after(log, seal.pipeline, state.version, last)
+    found = await commits_after(log, seal.pipeline, state, last)
     return tuple(pair for pair in found if is_announced(table, pair[0]))
 
 

@@ -1,0 +1,400 @@
+"""A model of Spark's job: the project's sealed steps, over a session that knows a handful of statements.
+
+The order of a step (prepare, check, commit, complete), its seal and its retries are the project's own
+(:class:`delta_cdc.spark.apply.engine.ApplySteps`); what Spark and Delta would do is modelled here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.spec import BatchSpec, JobResult
+from delta_cdc.core.validation import described
+from delta_cdc.spark.apply.engine import ApplySteps
+from delta_cdc.spark.apply.prepared_step import PreparedStep
+from delta_cdc.spark.sessions import LAST_COMMIT
+from tests.simulator import delta
+from tests.simulator.store import AlreadyExists, NoAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
+    from delta_cdc.core.watermark import Seal
+    from tests.simulator.world import World
+
+_APP, _NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_TEXT = "spark.databricks.delta.commitInfo.userMetadata"
+_DETAIL = re.compile(r"DESCRIBE DETAIL delta\.`([^`]+)`")
+_PAST = re.compile(r"DESCRIBE HISTORY delta\.`([^`]+)` LIMIT (\d+)")
+
+
+@dataclass
+class Conf:
+    """The confs of a session."""
+
+    values: dict[str, str] = field(default_factory=dict)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return self.values.get(name, default)
+
+    def set(self, name: str, value: str) -> None:
+        self.values[name] = value
+
+    def unset(self, name: str) -> None:
+        self.values.pop(name, None)
+
+
+@dataclass
+class Rows:
+    """The result of a statement."""
+
+    rows: list[dict[str, Any]]
+
+    def select(self, *names: str) -> Rows:
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        return self.rows
+
+
+class Session:
+    """A private session."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.conf = Conf()
+
+    def read_log(self, uri: str) -> tuple[delta.Table, delta.Snapshot]:
+        self.step("read_log")
+        table = self.world.table(uri)
+        return table, table.snapshot()
+
+    def step(self, name: str) -> None:
+        """Meet a step that may fail without having any effect."""
+        if self.world.hub.step(name) in ("error", "lost", "short"):
+            raise NoAnswer(f"simulated: Spark got no answer to {name}")
+
+    def sql(self, text: str) -> Rows:
+        if (match := _DETAIL.fullmatch(text)) is not None:
+            _, now = self.read_log(match[1])
+            if now.version < 0:
+                raise delta.Missing("DELTA_TABLE_NOT_FOUND")
+            configuration = now.metadata.get("configuration", {})
+            columns: list[str] = []
+            return Rows(
+                [
+                    {
+                        "id": now.metadata["id"],
+                        "partitionColumns": columns,
+                        "tableFeatures": columns,
+                        "properties": configuration,
+                    }
+                ]
+            )
+        match = _PAST.fullmatch(text)
+        assert match is not None, text
+        table, now = self.read_log(match[1])
+        versions = range(now.version, max(-1, now.version - int(match[2])), -1)
+        return Rows(
+            [
+                {
+                    "version": version,
+                    "operation": table.info(version)["operation"],
+                    "operationParameters": table.info(version)["operationParameters"],
+                }
+                for version in versions
+            ]
+        )
+
+    def hash_of(self, uri: str, version: int) -> str | None:
+        self.step("hash")
+        stored = self.world.store.objects.get(self.world.table(uri).key(version))
+        return None if stored is None else hashlib.sha256(stored.content).hexdigest()
+
+    def exists(self, uri: str, version: int) -> bool:
+        self.step("hash")
+        return self.world.table(uri).key(version) in self.world.store.objects
+
+    # -- a statement that writes ----------------------------------------------------------------------
+    def write(
+        self,
+        uri: str,
+        make: Callable[[delta.Table, delta.Snapshot], delta.Written],
+        *,
+        blind: bool = False,
+        sealed: bool = True,
+        creates: bool = False,
+    ) -> None:
+        """Run a statement, which commits with the confs of the session."""
+        table, begun = self.read_log(uri)
+        app, number = self.conf.get(_APP), int(self.conf.get(_NUMBER) or 0)
+        extra: dict[str, Any] = {}
+        if sealed and app is not None:
+            if begun.txns.get(app, -1) >= number:
+                # Delta skips the write silently.
+                return
+            extra = {"userMetadata": self.conf.get(_TEXT)}
+        if begun.version < 0 and not creates:
+            raise NoAnswer("DELTA_TABLE_NOT_FOUND")
+        if begun.version < 0:
+            # Spark makes the folder of the log before it writes data; on an object store, it is a marker.
+            self.world.store.write(f"{table.name}/_delta_log", b"")
+        operation, parameters, metrics, actions = make(table, begun)
+        self.step("write_data")
+        if sealed and app is not None:
+            stamp = self.world.hub.now
+            actions = [{"txn": {"appId": app, "version": number, "lastUpdated": stamp}}, *actions]
+        version = delta.attempt(
+            table,
+            begun,
+            (operation, parameters, metrics, actions),
+            blind=blind,
+            extra=extra,
+            create=self.create,
+        )
+        self.conf.set(LAST_COMMIT, str(version))
+
+    def _refuse_dropped(self, key: str) -> None:
+        """Fail if the table was dropped: a log that begins in the middle is nothing that readers accept."""
+        version = int(key.rpartition("/")[2].partition(".")[0])
+        before = key.replace(f"{version:020d}", f"{version - 1:020d}")
+        if version and before not in self.world.store.objects:
+            raise NoAnswer("simulated: the table was dropped")
+
+    def create(self, key: str, content: bytes) -> None:
+        """Create a commit file; the request may fail, or fail after it had its effect."""
+        world = self.world
+        fault = world.hub.step("commit")
+        self._refuse_dropped(key)
+        if fault in ("error", "short"):
+            raise NoAnswer("simulated: the commit was not written")
+        if not world.safe:
+            # The store checks first, and replaces then.
+            if key in world.store.objects:
+                raise AlreadyExists(key)
+            world.hub.step("commit_put")
+            self._refuse_dropped(key)
+            world.overwrites(key)
+            world.store.write(key, content)
+        else:
+            world.store.create(key, content)
+        world.committed(key, content)
+        if fault == "lost":
+            raise NoAnswer("simulated: no answer to the commit, which was written")
+        if fault == "twice":
+            # The client repeats the request, and its second answer is that the file exists.
+            raise AlreadyExists(key)
+
+
+class Steps(ApplySteps):
+    """The steps of an apply, with rows that are computed here."""
+
+    def logs(self, step: Step) -> list[str]:
+        return []
+
+    def prepare(self, step: Step) -> PreparedStep:
+        session, spec = self.session, self.spec
+        write = _WRITES[step.kind](session, spec, step)  # type: ignore[arg-type]
+        return PreparedStep(write, {"late": 0} if step.read.has_rows else {})
+
+    def seal(self, step: Step, prepared: PreparedStep) -> Seal:
+        made = super().seal(step, prepared)
+        configuration = described(self.spec.options)
+        return replace(made, state=replace(made.state, configuration=configuration))
+
+    def complete(self, step: Step, prepared: PreparedStep, version: int) -> None:
+        """Set the properties of a new table: a commit of its own."""
+        session: Any = self.session
+        if step.planned_on is not None and not self.spec.may_lack_layout:
+            return
+        _, now = session.read_log(self.spec.target_uri)
+        wanted = {"delta.dataSkippingStatsColumns": "id", **self.spec.options.target_properties}
+        if now.version < 0 or all(name in now.metadata["configuration"] for name in wanted):
+            return
+
+        def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+            metadata = {**begun.metadata, "configuration": {**begun.metadata["configuration"], **wanted}}
+            return "SET TBLPROPERTIES", {}, {}, [{"metaData": metadata}]
+
+        session.write(self.spec.target_uri, make, sealed=False)
+
+
+def execute(world: World, spec: Any) -> JobResult:
+    """Do what the driver does with a spec, or with a batch."""
+    if isinstance(spec, BatchSpec):
+        return JobResult("committed", parts=tuple(execute(world, part) for part in spec.parts))
+    try:
+        world.hub.step("start")
+        session: Any = Session(world)
+        return Steps(session, spec).run()
+    except DeltaCdcError as error:
+        return JobResult("failed", message=str(error), error=error.to_dict())
+    except (NoAnswer, delta.Missing, delta.Conflict) as error:
+        return JobResult("failed", message=f"{type(error).__name__}: {error}")
+
+
+# -- rows -----------------------------------------------------------------------------------------------
+Write = "Callable[[], object]"
+
+
+def _is_history(spec: ApplySpec) -> bool:
+    return spec.options.stored_as_scd_type == 2
+
+
+def _source_rows(session: Session, spec: ApplySpec, step: Step) -> list[delta.Row]:
+    session.step("read_source")
+    if step.at < 0 or step.read.is_empty:
+        return []
+    table = session.world.table(spec.source_uri)
+    rows = table.rows(table.snapshot(step.at))
+    return [[*row, step.at, None] for row in rows] if _is_history(spec) else rows
+
+
+def _load(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
+    rows = _source_rows(session, spec, step)
+
+    def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+        metrics = {"numOutputRows": len(rows), "numFiles": 1}
+        actions = [table.add(sorted(rows, key=str))] if rows else []
+        if step.kind == "reset":
+            removed = [table.remove(path) for path in begun.files]
+            return "WRITE", {"mode": "Overwrite"}, metrics, [*removed, *actions]
+        if begun.version < 0:
+            created = table.created(session.world.new_id(), {}, history=_is_history(spec))
+            return "WRITE", {"mode": "ErrorIfExists"}, metrics, [*created, *actions]
+        if step.planned_on is None:
+            raise delta.Conflict("DELTA_PATH_EXISTS")
+        return "WRITE", {"mode": "Append"}, metrics, actions
+
+    return lambda: session.write(spec.target_uri, make, creates=True)
+
+
+def _changes(session: Session, spec: ApplySpec, step: Step) -> list[tuple[int, list[delta.Row], set[int]]]:
+    """Return version, new rows, and keys that were removed or replaced, of each version that is read."""
+    session.step("read_source")
+    table = session.world.table(spec.source_uri)
+    found: list[tuple[int, list[delta.Row], set[int]]] = []
+    for one in step.read.ranges:
+        if one.net:
+            before, after = (
+                {row[0]: row for row in table.rows(table.snapshot(version))}
+                for version in (one.starting_version - 1, one.ending_version)
+            )
+            added = [row for key, row in after.items() if before.get(key) != row]
+            removed = {key for key, row in before.items() if after.get(key) != row}
+            found.append((one.ending_version, added, removed))
+            continue
+        versions = range(one.starting_version, one.ending_version + 1)
+        found += [(version, *changes_of(table, version)) for version in versions]
+    return found
+
+
+def changes_of(table: delta.Table, version: int) -> tuple[list[delta.Row], set[int]]:
+    """Return the new rows of a version, and the keys that it removed or replaced, as the change feed has
+    them."""
+    actions = table.actions(version)
+    feed = [action["cdc"]["path"] for action in actions if "cdc" in action]
+    if feed:
+        events = [row for path in feed for row in table.read(path)]
+        added = [row[1:] for row in events if row[0] in ("insert", "update_postimage")]
+        return added, {row[1] for row in events if row[0] in ("delete", "update_preimage")}
+    changing = [
+        (kind, action[kind]["path"])
+        for action in actions
+        for kind in ("add", "remove")
+        if action.get(kind, {}).get("dataChange")
+    ]
+    before = [row for kind, path in changing if kind == "remove" for row in table.read(path)]
+    after = [row for kind, path in changing if kind == "add" for row in table.read(path)]
+    return [row for row in after if row not in before], {row[0] for row in before if row not in after}
+
+
+def _apply(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
+    changes = _changes(session, spec, step)
+    if spec.options.insert_only:
+        rows = [row for _, added, _ in changes for row in added]
+
+        def append(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+            return "WRITE", {"mode": "Append"}, {"numOutputRows": len(rows)}, [table.add(rows)]
+
+        return lambda: session.write(spec.target_uri, append, blind=True)
+
+    def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+        now = table.rows(begun)
+        keys = {row[0] for _, added, _ in changes for row in added} | {
+            key for _, _, removed in changes for key in removed
+        }
+        history = _is_history(spec)
+        new = _history(now, changes, keys) if history else _current(now, changes, keys)
+        old = [row for row in now if row[0] in keys]
+        return _merged(table, begun, old, new, keys)
+
+    return lambda: session.write(spec.target_uri, make)
+
+
+def _current(
+    now: list[delta.Row], changes: list[tuple[int, list[delta.Row], set[int]]], keys: set[int]
+) -> list[delta.Row]:
+    rows = {row[0]: row for row in now if row[0] in keys}
+    for _, added, removed in changes:
+        for key in removed:
+            rows.pop(key, None)
+        rows.update({row[0]: row for row in added})
+    return list(rows.values())
+
+
+def _history(
+    now: list[delta.Row], changes: list[tuple[int, list[delta.Row], set[int]]], keys: set[int]
+) -> list[delta.Row]:
+    rows = [list(row) for row in now if row[0] in keys]
+    for version, added, removed in changes:
+        for row in rows:
+            if row[3] is None and (row[0] in removed or any(row[0] == new[0] for new in added)):
+                row[3] = version
+        rows += [[*row, version, None] for row in added]
+    return rows
+
+
+def _merged(
+    table: delta.Table, begun: delta.Snapshot, old: list[delta.Row], new: list[delta.Row], keys: set[int]
+) -> delta.Written:
+    before, after = {row[0] for row in old}, {row[0] for row in new}
+    metrics = {
+        "numTargetRowsInserted": len(after - before),
+        "numTargetRowsUpdated": len(after & before),
+        "numTargetRowsDeleted": len(before - after),
+    }
+    return "MERGE", {"predicate": "id"}, metrics, table.replaced(new, keys, begun)
+
+
+def _reload(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
+    rows = _source_rows(session, spec, step)
+
+    def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+        old = table.rows(begun)
+        return _merged(table, begun, old, rows, {row[0] for row in (*old, *rows)})
+
+    return lambda: session.write(spec.target_uri, make)
+
+
+def _seal_alone(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
+    def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+        return "WRITE", {"mode": "Append"}, {"numOutputRows": 0, "numFiles": 0}, []
+
+    return lambda: session.write(spec.target_uri, make, blind=True)
+
+
+_WRITES: dict[str, Callable[[Session, ApplySpec, Step], Callable[[], object]]] = {
+    "load": _load,
+    "reset": _load,
+    "apply": _apply,
+    "reload": _reload,
+    "renew": _seal_alone,
+    "take_over": _seal_alone,
+}

@@ -1,0 +1,200 @@
+"""The writers of source and target that are no pipelines: their statements, maintenance and accidents."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from tests.simulator.oracle import Past
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulator.delta import Row, Snapshot, Table
+    from tests.simulator.world import Event, World
+
+_FEED = {"delta.enableChangeDataFeed": "true"}
+_OVERWRITE = {"mode": "Overwrite"}
+
+
+def restore(table: Table, version: int, commit: Callable[..., Any]) -> None:
+    """Restore a table to a version, if its files are there."""
+    wanted, now = table.snapshot(version), table.snapshot()
+    if any(f"{table.name}/{path}" not in table.store.objects for path in wanted.files):
+        return
+    back = [
+        {"add": {**add, "dataChange": True}} for path, add in wanted.files.items() if path not in now.files
+    ]
+    gone = [table.remove(path) for path in now.files if path not in wanted.files]
+    metadata = [{"metaData": wanted.metadata}] if wanted.metadata != now.metadata else []
+    commit("RESTORE", [*gone, *back, *metadata], parameters={"version": version, "timestamp": None})
+
+
+def vacuum(table: Table) -> None:
+    """Delete the files that the newest version does not need.
+
+    A file that no commit names belongs to a job that still runs: it is younger than any retention.
+    """
+    needed = {f"{table.name}/{path}" for path in table.snapshot().files}
+    for version in range(table.newest + 1):
+        for action in table.actions(version):
+            for kind in ("add", "cdc"):
+                key = f"{table.name}/{action[kind]['path']}" if kind in action else ""
+                if key not in needed:
+                    table.store.objects.pop(key, None)
+
+
+def drop(table: Table) -> None:
+    """Delete a table with its log.
+
+    The files that no commit names yet stay, with the marker of the log's folder: their job still runs, and
+    could commit them.
+    """
+    vacuum(table)
+    for path in table.snapshot().files:
+        table.store.objects.pop(f"{table.name}/{path}", None)
+    for version in range(table.newest, -1, -1):
+        del table.store.objects[table.key(version)]
+
+
+def optimized(table: Table) -> list[dict[str, Any]]:
+    """Return the actions of an OPTIMIZE."""
+    now = table.snapshot()
+    rows = sorted(table.rows(now), key=str)
+    removed = [table.remove(path, data_change=False) for path in now.files]
+    return [*removed, table.add(rows, data_change=False)]
+
+
+class Source:
+    """Who writes the source. The rows of each version are recorded for the oracle."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.table = world.source
+        self._serial = 0
+        self.create()
+
+    def create(self) -> None:
+        self.world.pasts.append(Past())
+        rows = [[key, self._value()] for key in range(3)]
+        created = self.table.created(self.world.new_id(), _FEED)
+        self._record("CREATE TABLE AS SELECT", [*created, self.table.add(rows)])
+
+    def happen(self, event: Event) -> None:
+        """Run one statement."""
+        name = event.name
+        if self.world.schedule.kind == "append" and name not in ("append", "optimize", "recreate", "vacuum"):
+            name = "append"
+        now, state = self.table.snapshot(), self.world.pasts[-1].states[-1]
+        self.world.coverage["source", name] += 1
+        self.world.tell(f"source: {name}, version {now.version + 1}")
+        getattr(self, f"_{name}")(event.number, now, state)
+
+    def _append(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        new = max(state) + 1
+        self._record("WRITE", [self.table.add([[new, self._value()]])], parameters={"mode": "Append"})
+
+    def _update(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        key = sorted(state)[number % len(state)]
+        row = [key, self._value()]
+        change = [["update_preimage", key, state[key]], ["update_postimage", *row]]
+        self._changed("UPDATE", key, [row], change, now)
+
+    def _delete(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        key = sorted(state)[number % len(state)]
+        if key == 0:
+            # One row stays: a target without rows would be a table that anyone may load.
+            self._update(number, now, state)
+        else:
+            self._changed("DELETE", key, [], [["delete", key, state[key]]], now)
+
+    def _changed(self, operation: str, key: int, rows: list[Row], change: list[Row], now: Snapshot) -> None:
+        actions = [*self.table.replaced(rows, {key}, now), self.table.cdc(change)]
+        self._record(operation, actions, parameters={"predicate": '["id"]'})
+
+    def _optimize(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        self._record("OPTIMIZE", optimized(self.table))
+
+    def _overwrite(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        removed = [self.table.remove(path) for path in now.files]
+        self._record("WRITE", [*removed, self._new_rows(state)], parameters=_OVERWRITE)
+
+    def _replace(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        """Replace the table inside its log: it gets another id."""
+        removed = [self.table.remove(path) for path in now.files]
+        metadata = self.table.created(self.world.new_id(), _FEED)[1:]
+        operation = "CREATE OR REPLACE TABLE AS SELECT"
+        self._record(operation, [*metadata, *removed, self._new_rows(state)])
+
+    def _new_rows(self, state: dict[int, int]) -> dict[str, Any]:
+        return self.table.add([[0, self._value()], [1, state.get(1, self._value())]])
+
+    def _restore(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        restore(self.table, number % (now.version + 1), self._record)
+
+    def _recreate(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        drop(self.table)
+        self.world.damage.add("source_gone")
+        self.create()
+
+    def _vacuum(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        vacuum(self.table)
+        self.world.damage.add("vacuumed")
+
+    def _value(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def _record(self, operation: str, actions: list[dict[str, Any]], **given: Any) -> None:
+        version = self.table.commit(operation, actions, **given)
+        past = self.world.pasts[-1]
+        past.states.append({row[0]: row[1] for row in self.table.rows(self.table.snapshot())})
+        content = self.table.store.objects[self.table.key(version)].content
+        past.hashes.append(hashlib.sha256(content).hexdigest())
+        self.world.hub.now += 1_000
+
+
+class Others:
+    """Who maintains the target, and who damages it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.table = world.target
+
+    def happen(self, event: Event) -> None:
+        """Run one statement, if there is a target."""
+        now = self.table.snapshot()
+        if now.version < 0:
+            return
+        self.world.coverage["target", event.name] += 1
+        self.world.tell(f"target: {event.name}, version {now.version + 1}")
+        getattr(self, f"_{event.name}")(event.number, now)
+
+    def _optimize(self, number: int, now: Snapshot) -> None:
+        self.table.commit("OPTIMIZE", optimized(self.table))
+
+    def _vacuum(self, number: int, now: Snapshot) -> None:
+        vacuum(self.table)
+
+    def _restore(self, number: int, now: Snapshot) -> None:
+        restore(self.table, number % (now.version + 1), self.table.commit)
+        self.world.damage.add("restored")
+
+    def _overwrite(self, number: int, now: Snapshot) -> None:
+        self.table.commit("WRITE", self._other_rows(now), parameters=_OVERWRITE)
+
+    def _replace(self, number: int, now: Snapshot) -> None:
+        history = self.world.schedule.kind == "type2"
+        metadata = self.table.created(self.world.new_id(), {}, history=history)[1:]
+        self.table.commit("CREATE OR REPLACE TABLE AS SELECT", [*metadata, *self._other_rows(now)])
+
+    def _clone(self, number: int, now: Snapshot) -> None:
+        self.table.commit("CLONE", self._other_rows(now))
+
+    def _drop(self, number: int, now: Snapshot) -> None:
+        drop(self.table)
+        self.world.damage.add("target_gone")
+
+    def _other_rows(self, now: Snapshot) -> list[dict[str, Any]]:
+        rows = [[0, -1, 0, None]] if self.world.schedule.kind == "type2" else [[0, -1]]
+        return [*(self.table.remove(path) for path in now.files), self.table.add(rows)]
