@@ -20,7 +20,7 @@ from delta_cdc.config import lint, load
 from delta_cdc.core.sql import quote
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.key_candidates import candidates, columns_of
-from delta_cdc.spark.uniqueness import key_count
+from delta_cdc.spark.uniqueness import key_counts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,8 +220,7 @@ def test_pandas_finds_the_same_keys(spark: SparkSession, tmp_path: Path, seed: i
 
     # Of seed 8, no column and no pair is a key; of the others, only some are.
     assert {is_key(columns) for columns in wanted} == ({False} if seed == 8 else {True, False})
-    for columns in wanted:
-        count = key_count(spark, path, 0, columns)
+    for columns, count in zip(wanted, key_counts(spark, path, 0, wanted), strict=True):
         assert (count.is_key, count.rows) == (is_key(columns), number), (seed, columns)
         assert count.nulls == int(frame[list(columns)].isna().any(axis=1).sum()), (seed, columns)
     (proposal,) = Proposing(Search(tables=path, target=str(tmp_path / "t")), Known()).run().proposals

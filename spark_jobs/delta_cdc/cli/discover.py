@@ -88,7 +88,7 @@ def _search(group: Group, arguments: argparse.Namespace) -> Search:
         leave_out=tuple(names("leave_out", given.get("leave_out")) or ()),
         storage_options=arguments.storage_options or settings.get("storage_options"),
         kafka_options=arguments.kafka_options or settings.get("kafka_options"),
-        confs=settings.get("conf") or {},
+        confs={**(settings.get("conf") or {}), **dict(arguments.confs)},
     )
 
 

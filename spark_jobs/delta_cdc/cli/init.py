@@ -11,12 +11,14 @@ from delta_cdc.cli.common import json_file
 from delta_cdc.cli.doctor import conf
 from delta_cdc.cli.proposing import MAX_BYTES, Known, Proposing, Search, report
 from delta_cdc.config import lint
+from delta_cdc.config.combine import is_template
 from delta_cdc.config.proposals import group_name, written
-from delta_cdc.config.yaml_text import write_new
+from delta_cdc.config.yaml_text import require_new, write_new
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.uris import canonical_uri, is_name
 from delta_cdc.delta_log.folders import DEPTH
+from delta_cdc.doctor.report import has_secret
 
 if TYPE_CHECKING:
     import argparse
@@ -53,8 +55,6 @@ def add(commands: Any) -> None:
         "--leave-out", action="append", default=[], metavar="PATTERN",
         help="do not propose tables with such a name, such as 'tmp_*'; repeatable",
     )  # fmt: skip
-    parser.add_argument("--conf", dest="confs", action="append", default=[], type=conf, metavar="NAME=VALUE",
-                        help="conf of Spark, such as those of a catalog; repeatable")  # fmt: skip
     parser.set_defaults(run=_run)
 
 
@@ -62,15 +62,27 @@ def takes_search(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a search that init and discover share."""
     parser.add_argument(
         "--max-bytes", type=int, default=MAX_BYTES, metavar="N",
-        help=f"count no keys of a larger table; default: {MAX_BYTES} (4 GiB)",
+        help=f"count no keys of a larger table, a limit of each one; default: {MAX_BYTES} (4 GiB)",
     )  # fmt: skip
     parser.add_argument("--storage-options", type=json_file, metavar="FILE",
                         help="JSON file with options of the store; default: the environment's")  # fmt: skip
     parser.add_argument("--kafka-options", type=json_file, metavar="FILE",
                         help="JSON file with options of Kafka's client")  # fmt: skip
+    parser.add_argument("--conf", dest="confs", action="append", default=[], type=conf, metavar="NAME=VALUE",
+                        help="conf of Spark, such as those of a catalog; repeatable; a value that may be a "
+                        "secret is not written")  # fmt: skip
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.output is not None:
+        # Before the tables are counted.
+        require_new(arguments.output)
+    if "$" in arguments.target or is_template(arguments.target):
+        # A relative place becomes absolute here, also if it begins with a variable.
+        raise InvalidConfiguration(
+            f"The target {arguments.target} has a $ or a template, which a configuration would replace.",
+            remedy="name a place without; you can write variables into the file later.",
+        )
     tables, target = _absolute(arguments.tables), _absolute(arguments.target)
     search = Search(
         tables=tables,
@@ -95,12 +107,11 @@ def _run(arguments: argparse.Namespace) -> int:
         discover["leave_out"] = arguments.leave_out
     if arguments.depth != DEPTH and not is_topics(tables):
         discover["depth"] = arguments.depth
-    settings: dict[str, Any] = {
-        "discover": discover,
-        **({"conf": dict(arguments.confs)} if arguments.confs else {}),
-    }
+    confs = {name: value for name, value in arguments.confs if not has_secret(name, value)}
+    hidden = sorted({name for name, _ in arguments.confs} - set(confs))
+    settings: dict[str, Any] = {"discover": discover, **({"conf": confs} if confs else {})}
     origin = shlex.join(["delta-cdc", "init", arguments.tables, "--target", arguments.target])
-    text = written(proposing.proposals, group, settings, origin)
+    text = written(proposing.proposals, group, settings, origin, hidden)
     _require_lint(written([one.with_keys() for one in proposing.proposals], group, settings, origin))
     if arguments.output is None:
         print(text, end="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -20,14 +21,15 @@ from delta_cdc.core.properties import APPEND_ONLY, CHANGE_LOG, feed_on, tracks_r
 from delta_cdc.core.text_table import clipped, plural
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.uris import canonical_uri, is_name
+from delta_cdc.core.variables import expand
 from delta_cdc.delta_log.folders import DEPTH, find_tables
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning.key_candidates import candidates, columns_of, orders
+from delta_cdc.planning.key_candidates import candidates, columns_of, orders, rounds
 from delta_cdc.planning.plan import readable
 from delta_cdc.planning.taken_files import INGESTED, QUARANTINE
 from delta_cdc.planning.topic_samples import TopicReader, sampled_table
 from delta_cdc.spark.catalog import location_of, tables_of
-from delta_cdc.spark.uniqueness import key_count
+from delta_cdc.spark.uniqueness import key_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +58,8 @@ class Search:
     """Where to look for tables, and where their targets are to lie.
 
     :param tables: folder, schema of a catalog, or ``kafka://<brokers>/<prefix of topics>``
-    :param target: folder or schema of the targets; ``{name}`` stands for the name of a table, else it follows
+    :param target: folder or schema of the targets, which may have variables of the environment; ``{name}``
+        stands for the name of a table, else it follows
     :param depth: levels of folders
     :param max_bytes: the keys of a larger table are not counted
     :param leave_out: patterns of names that are not proposed
@@ -72,11 +75,22 @@ class Search:
     kafka_options: dict[str, str] | None = None
     confs: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_schema(self) -> bool:
+        """Return whether the targets are names in a schema of a catalog, not locations.
+
+        :raises InvalidConfiguration: the target has a variable that is not set here
+        """
+        return is_name(expand(self.target))
+
     def target_of(self, name: str) -> str:
-        """Return the target of a table."""
+        """Return the target of a table: a location, or a name that every catalog accepts."""
+        if self.is_schema:
+            # A slash would make a path of the name, and a dot another schema.
+            name = re.sub(r"\W", "_", name, flags=re.ASCII)
         if _NAME in self.target:
             return self.target.replace(_NAME, name)
-        return f"{self.target.rstrip('/')}/{name}" if not is_name(self.target) else f"{self.target}.{name}"
+        return f"{self.target}.{name}" if self.is_schema else f"{self.target.rstrip('/')}/{name}"
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,8 @@ class Proposing:
     def __init__(self, search: Search, known: Known) -> None:
         self._search, self._known = search, known
         self._names = set(known.pipelines)
+        #: What has each target: a pipeline of the configuration, or a table of this search.
+        self._targets: dict[str, str] = {}
         self._open = ExitStack()
         self._spark: SparkSession | None = None
         self.proposals: list[Proposal] = []
@@ -120,10 +136,17 @@ class Proposing:
     def run(self) -> Proposing:
         """Look, and propose.
 
-        :raises InvalidConfiguration: the place cannot be searched
+        :raises InvalidConfiguration: the place cannot be searched, or the target cannot be used
         :raises EnvironmentNotReady: Spark cannot start
         :raises DeltaCdcError: the place itself cannot be read
         """
+        if is_template(self._search.target):
+            raise InvalidConfiguration(
+                f"The target {self._search.target} has a template, and only a run fills it.",
+                remedy="write it with ${VARIABLE}, or literally.",
+            )
+        known = dict.fromkeys(self._known.places, "a pipeline of the configuration")
+        self._targets = {self._compared(place): owner for place, owner in known.items()}
         with self._open:
             if is_topics(self._search.tables):
                 self._propose_topics()
@@ -139,9 +162,7 @@ class Proposing:
 
     # -- Delta tables -----------------------------------------------------------------------------
     def _propose_tables(self) -> None:
-        listed = self._listed()
-        wanted = [one for one in listed if self._is_wanted(one)]
-        names = [one.name for one in listed]
+        names, wanted = self._listed()
         looks = run_sync(gathered([self._looked(one) for one in wanted], limit=AT_ONCE))
         found: list[tuple[_Listed, DeltaLog, TableState]] = []
         for one, look in zip(wanted, looks, strict=True):
@@ -153,38 +174,53 @@ class Proposing:
         for one, log, state in found:
             others = [name for name in names if name != one.name]
             try:
-                self._take(one.source, self._proposal(one, log, state, others, is_small=total < _SMALL))
+                if problem := self._problem(one.source, one.name):
+                    self._remark(one.source, problem)
+                else:
+                    self._take(one.source, self._proposal(one, log, state, others, is_small=total < _SMALL))
             except EnvironmentNotReady:
                 # Spark cannot start: no other table could be counted, either.
                 raise
             except DeltaCdcError as error:
                 self._failed(one.source, error)
 
-    def _listed(self) -> list[_Listed]:
+    def _listed(self) -> tuple[list[str], list[_Listed]]:
+        """Return the names of all tables, and the tables that are wanted."""
         place, options = self._search.tables, self._search.storage_options
         if not is_name(place):
             result = run_sync(find_tables(place, options, self._search.depth))
             for location, text in result.remarks:
                 self._remark(location, text)
-            return [_Listed(name, uri, uri) for name, uri in result.tables]
+            listed = [_Listed(name, uri, uri) for name, uri in result.tables]
+            return [one.name for one in listed], [
+                one for one in listed if self._is_wanted(one.name) and self._is_new(one.location)
+            ]
         listed = []
         with named(place):
-            spark = self._session([self._search.target], is_small=False)
+            spark = self._session([], is_small=False)
             names = tables_of(spark, place)
         for name in names:
             full = f"{place}.{name}"
+            # Spark asks the catalog and the store for each location, so names that are known need none.
+            if not self._is_wanted(name) or not self._is_new(full):
+                continue
             try:
                 with named(full):
-                    listed.append(_Listed(name, full, canonical_uri(location_of(spark, full))))
+                    location = canonical_uri(location_of(spark, full))
             except DeltaCdcError as error:
                 self._failed(full, error)
-        return listed
+                continue
+            if self._is_new(location):
+                listed.append(_Listed(name, full, location))
+        return names, listed
 
-    def _is_wanted(self, one: _Listed) -> bool:
-        """Return whether a table is new, and not one of those that pipelines write."""
-        if one.name.endswith(_SIDE_TABLES) or self._is_left_out(one.name):
-            return False
-        return not {same_place(one.source), same_place(one.location)} & self._known.places
+    def _is_wanted(self, name: str) -> bool:
+        """Return whether a table may get a pipeline, by its name: it is not one that pipelines write."""
+        return not name.endswith(_SIDE_TABLES) and not self._is_left_out(name)
+
+    def _is_new(self, place: str) -> bool:
+        """Return whether no pipeline reads or writes a place."""
+        return same_place(place) not in self._known.places
 
     def _is_left_out(self, name: str) -> bool:
         """Return whether a pattern matches a name, or its last part."""
@@ -203,11 +239,11 @@ class Proposing:
 
     def _session(self, locations: Iterable[str], *, is_small: bool) -> SparkSession:
         if self._spark is None:
-            places = [place for place in locations if not is_name(place)]
+            targets = [] if self._search.is_schema else [expand(self._search.target)]
             self._spark = self._open.enter_context(
                 session(
                     "delta-cdc init",
-                    locations=places,
+                    locations=[*locations, *targets],
                     storage_options=self._search.storage_options,
                     quick_start=is_small,
                     **self._search.confs,
@@ -261,22 +297,24 @@ class Proposing:
         if state.num_files <= _MOST_FILES:
             with_nulls = run_sync(log.columns_with_nulls(state.version))
         nullable = {column.name for column in columns if column.file_name in with_nulls}
-        refused = []
-        for candidate in found:
-            if nullable & set(candidate.columns):
-                refused.append(f"{candidate} has NULLs")
+        refused: list[str] = []
+        for some in rounds(found):
+            wanted = [one for one in some if not nullable & set(one.columns)]
+            refused += [f"{one} has NULLs" for one in some if one not in wanted]
+            if not wanted:
                 continue
-            spark = self._session([state.uri, self._search.target], is_small=is_small)
+            spark = self._session([state.uri], is_small=is_small)
             with named(f"{state.uri}, version {state.version}"):
-                count = key_count(spark, state.uri, state.version, candidate.columns)
-            if count.is_key:
-                return candidate, _proof(candidate, count.rows, state.version, refused)
-            problem = (
-                f"NULL in {plural(count.nulls, 'row')}"
-                if count.nulls
-                else f"{count.rows} rows, {count.distinct} values"
-            )
-            refused.append(f"{candidate} is no key ({problem})")
+                counts = key_counts(spark, state.uri, state.version, [one.columns for one in wanted])
+            for candidate, count in zip(wanted, counts, strict=True):
+                if count.is_key:
+                    return candidate, _proof(candidate, count.rows, state.version, refused)
+                problem = (
+                    f"NULL in {plural(count.nulls, 'row')}"
+                    if count.nulls
+                    else f"{count.rows} rows, {count.distinct} values"
+                )
+                refused.append(f"{candidate} is no key ({problem})")
         return None, [f"no candidate is unique without NULL: {_some(refused)}"]
 
     def _name(self, name: str) -> str:
@@ -284,19 +322,38 @@ class Proposing:
         self._names.add(found)
         return found
 
+    def _problem(self, source: str, name: str) -> str:
+        """Return why a table can have no pipeline, by its name; "" if it can.
+
+        The prefix of the target is the user's, and may have variables.
+        """
+        if any("$" in text or is_template(text) for text in (source, name)):
+            return "its name has a $ or a template, which a configuration would replace"
+        target = self._search.target_of(name)
+        other = self._targets.get(self._compared(target))
+        return f"its target {target} would be that of {other}" if other else ""
+
+    def _compared(self, target: str) -> str:
+        """Return a text that is equal for all spellings of a target. A catalog may ignore the case."""
+        place = same_place(target)
+        return place.lower() if self._search.is_schema else place
+
     def _take(self, where: str, proposal: Proposal) -> None:
         """Keep a proposal that a configuration accepts; of another one, a remark."""
-        texts = [str(proposal.values.get(name, "")) for name in ("source", "target", "log")]
-        problem = "its name has a $ or a template, which a configuration would replace"
-        if not any("$" in text or is_template(text) for text in texts):
-            problem = proposal.problem()
-        if problem:
+        if problem := proposal.problem():
             self._remark(where, problem)
         else:
+            self._targets[self._compared(proposal.values["target"])] = where
             self.proposals.append(proposal)
 
     # -- topics -----------------------------------------------------------------------------------
     def _propose_topics(self) -> None:
+        if self._search.is_schema:
+            raise InvalidConfiguration(
+                f"The target {self._search.target} is a name, and the change logs beside the targets need "
+                "locations.",
+                remedy="name a folder for the targets of topics.",
+            )
         reader = TopicReader(self._search.tables, self._search.kafka_options)
         try:
             for topic in reader.topics():
@@ -304,6 +361,9 @@ class Proposing:
                 if topic in self._known.topics or self._is_left_out(name):
                     continue
                 where = f"topic {topic}"
+                if problem := self._problem(reader.source(topic), name):
+                    self._remark(where, problem)
+                    continue
                 try:
                     table = sampled_table(reader.sample(topic), self._search.kafka_options)
                 except DeltaCdcError as error:
@@ -313,11 +373,6 @@ class Proposing:
                     self._remark(where, table)
                     continue
                 target = self._search.target_of(name)
-                if is_name(target):
-                    raise InvalidConfiguration(
-                        f"The target {target} is a name, and the change log beside it needs a location.",
-                        remedy="name a folder for the targets of topics.",
-                    )
                 values: dict[str, Any] = {
                     "source": reader.source(topic),
                     "log": f"{target}{LOG}",

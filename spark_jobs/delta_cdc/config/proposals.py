@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config import lint, load
 from delta_cdc.config.findings import Findings
-from delta_cdc.config.tree import read_file
-from delta_cdc.config.yaml_text import WIDTH, yaml_of
+from delta_cdc.config.tree import files_of, read_file
+from delta_cdc.config.yaml_text import WIDTH, yaml_key, yaml_of
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.text_table import clipped
@@ -65,7 +65,7 @@ class Proposal:
         :param indent: the number of spaces before its name
         """
         outer, inner = " " * indent, " " * (indent + 2)
-        lines = [f"{outer}{yaml_of({self.pipeline: None}).split(':', 1)[0]}:"]
+        lines = [f"{outer}{yaml_key(self.pipeline)}:"]
         for key, value in {"group": group, **self.values}.items():
             lines += self._comments(key, inner)
             lines += [inner + line for line in yaml_of({key: value}).splitlines()]
@@ -102,18 +102,30 @@ def group_name(place: str) -> str:
     return pipeline_name(re.split(r"[/]", place.rstrip("/.-"))[-1], ())
 
 
-def written(proposals: Sequence[Proposal], group: str, settings: Mapping[str, Any], origin: str) -> str:
+def written(
+    proposals: Sequence[Proposal],
+    group: str,
+    settings: Mapping[str, Any],
+    origin: str,
+    secret_confs: Sequence[str] = (),
+) -> str:
     """Return a whole configuration with one group.
 
     :param settings: keys of the group
     :param origin: the command that wrote it, for the first line
+    :param secret_confs: names of Spark's confs whose values are not written
     """
+    todo = (
+        f"TODO conf: {', '.join(secret_confs)}: not written, because it may be a secret. Set it in "
+        "spark-defaults.conf or in Airflow's connection, and give it to delta-cdc discover with --conf."
+    )
     lines = [
         *comment(f"Written by {origin}. Each comment is the evidence of the next line."),
         *comment("Next: delta-cdc lint FILE, delta-cdc plan FILE, delta-cdc run FILE."),
         "groups:",
-        f"  {yaml_of({group: None}).split(':', 1)[0]}:",
+        f"  {yaml_key(group)}:",
         *comment("Without schedule, only you start runs. Each 15 minutes: schedule: '*/15 * * * *'", "    "),
+        *(comment(todo, "    ") if secret_confs else ()),
         *("    " + line for line in yaml_of(settings).splitlines()),
         "pipelines:",
     ]
@@ -138,11 +150,12 @@ def add(source: Path, proposals: Sequence[Proposal], group: str) -> Path:
     file = source / f"discovered-{group}.yaml" if source.is_dir() else source
     text = _appended(file, proposals, group)
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / source.name
-        shutil.copytree(source, copy) if source.is_dir() else copy.write_text(text, encoding="utf-8")
-        if source.is_dir():
-            (copy / file.name).write_text(text, encoding="utf-8")
-        after = load(copy)
+        copy = Path(folder)
+        # The folder may have much else, such as a repository.
+        for one in files_of(source) if source.is_dir() else ():
+            shutil.copyfile(one, copy / one.name)
+        (copy / file.name).write_bytes(text.encode())
+        after = load(copy if source.is_dir() else copy / file.name)
     if not _only_added(before, after, proposals):
         raise _not_added(file, "other pipelines would change, too")
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
@@ -154,21 +167,24 @@ def add(source: Path, proposals: Sequence[Proposal], group: str) -> Path:
 def _appended(file: Path, proposals: Sequence[Proposal], group: str) -> str:
     if not file.exists():
         return entries(proposals, group)
-    old = file.read_text(encoding="utf-8")
+    # Not read as text, which would change the ends of lines.
+    old = file.read_bytes().decode()
     tree = read_file(file, str(file), Findings())
     names = tree.value if tree is not None and tree.is_mapping else {}
     pipelines = names.get("pipelines")
-    old += "" if old.endswith("\n") or not old else "\n"
+    end = "\r\n" if "\r\n" in old else "\n"
+    old += "" if old.endswith("\n") or not old else end
     if pipelines is None or pipelines.value is None:
         if pipelines is not None:
             raise _not_added(file, "pipelines: is empty")
-        return f"{old}{entries(proposals, group)}"
+        return old + entries(proposals, group).replace("\n", end)
     assert tree is not None
     columns = {place.column for place in pipelines.keys.values()}
     first = min(place.line for place in pipelines.keys.values())
     if list(names)[-1] != "pipelines" or len(columns) != 1 or first == tree.keys["pipelines"].line:
         raise _not_added(file, "pipelines: is not its last key, with each pipeline in lines of its own")
-    return old + "".join(one.text(group, columns.copy().pop() - 1) for one in proposals)
+    new = "".join(one.text(group, columns.copy().pop() - 1) for one in proposals)
+    return old + new.replace("\n", end)
 
 
 def _only_added(before: Configuration, after: Configuration, proposals: Sequence[Proposal]) -> bool:

@@ -101,8 +101,7 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
     files = [path]
     try:
         if path.is_dir():
-            entries = path.iterdir()
-            files = sorted(one for one in entries if one.suffix in SUFFIXES and one.name[0] != ".")
+            files = files_of(path)
     except OSError as error:
         cause = error.strerror or str(error)
         findings.add(Place(str(path)), f"The folder cannot be read: {cause}.", "correct its permissions.")
@@ -112,6 +111,11 @@ def read(source: str | Path | Mapping[str, Any], findings: Findings) -> tuple[li
         findings.add(Place(str(path)), "The folder holds no YAML file.", remedy)
     nodes = [read_file(one, str(one), findings) for one in files]
     return [node for node in nodes if node is not None], tuple(map(str, files))
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files of a folder that are a configuration, sorted."""
+    return sorted(one for one in folder.iterdir() if one.suffix in SUFFIXES and one.name[0] != ".")
 
 
 class Refused(Exception):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import os
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -26,10 +29,24 @@ def write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise InvalidConfiguration(
-            f"{path} cannot be written: {error.strerror}.",
-            remedy="name a new file in a folder that exists.",
-        ) from error
+        raise _not_written(path, error.strerror) from error
+
+
+def require_new(path: Path) -> None:
+    """Check early what :func:`write_new` needs, before long work.
+
+    :raises InvalidConfiguration: the file exists, or has no folder
+    """
+    if path.exists() or path.is_symlink():
+        raise _not_written(path, os.strerror(errno.EEXIST))
+    if not path.parent.is_dir():
+        raise _not_written(path, os.strerror(errno.ENOENT))
+
+
+def _not_written(path: Path, cause: str | None) -> InvalidConfiguration:
+    return InvalidConfiguration(
+        f"{path} cannot be written: {cause}.", remedy="name a new file in a folder that exists."
+    )
 
 
 def yaml_of(content: Mapping[str, Any]) -> str:
@@ -38,6 +55,12 @@ def yaml_of(content: Mapping[str, Any]) -> str:
     A text that the reader of configurations would take for another value gets quotes.
     """
     return str(yaml.dump(dict(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH))
+
+
+def yaml_key(name: str) -> str:
+    """Return a name as the key of a mapping, in one line, of any length and with any characters."""
+    text = yaml.dump(name, Dumper=_Dumper, allow_unicode=True, width=math.inf)
+    return str(text).splitlines()[0]
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]

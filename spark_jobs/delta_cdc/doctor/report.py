@@ -94,6 +94,11 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
     return _IN_ADDRESS.sub(rf"\1:{_HIDDEN}@", _without_secrets(text))
 
 
+def has_secret(name: str, value: str) -> bool:
+    """Return whether the value of a conf may be a secret, by its name or by its own parameters."""
+    return is_secret(name) or hidden(value, ()) != value
+
+
 def _without_secrets(text: str) -> str:
     parts, end = [], 0
     # A value that is not secret may be an address with secrets in its query string.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The most single columns, and the most pairs, that are counted for one table.
 MOST_SINGLES, MOST_PAIRS = 8, 15
+#: The most candidates that one reading of a table counts: Spark keeps the values of each.
+_AT_ONCE = 8
 
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\dA-Z_]+|[A-Z]+|\d+")
 _WHOLE = ("byte", "short", "integer", "long")
@@ -139,6 +141,14 @@ def candidates(
         :MOST_SINGLES
     ]
     return [*singles, *_pairs(columns, [one[3] for one in ranked], partition_columns)]
+
+
+def rounds(found: Sequence[Candidate]) -> list[Sequence[Candidate]]:
+    """Return candidates in groups, each of which one reading of the table counts: four groups at most.
+
+    The best candidate is alone, because it is mostly the key, so that the others need no count.
+    """
+    return [found[:1], *(found[at : at + _AT_ONCE] for at in range(1, len(found), _AT_ONCE))]
 
 
 #: Ranks of single columns; one of this rank or a greater one is a candidate only in a pair.

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from delta_cdc.core import codec
-from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import (
     EnvironmentNotReady,
     InvalidConfiguration,
@@ -24,11 +22,12 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.core.topics import parse, servers_of
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.record import Invalid
+from delta_cdc.ingest.records.avro import MessageDecoder, schema_id
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.records.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: Records that are read of one topic: the newest of each partition.
 MOST_RECORDS = 100
@@ -41,8 +40,8 @@ _GROUP = "delta-cdc-init"
 #: Topics of Debezium and Kafka Connect that have no table's changes.
 _NO_TABLES = ("__", "_schemas", "connect-")
 _CONNECTORS = ("postgresql", "mysql", "mariadb", "sqlserver", "oracle")
-#: The first byte of an Avro record with the id of its schema, and the bytes before its values.
-_MAGIC, _FRAME = 0, 5
+#: The first byte of an Avro record with the id of its schema.
+_MAGIC = 0
 
 
 @dataclass(frozen=True)
@@ -202,44 +201,65 @@ def sampled_table(
     if not values:
         return "it has no records, so that nothing is known of them"
     in_avro = {record.value[0] == _MAGIC for record in values if record.value}
-    if in_avro == {True}:
-        return _in_avro(values, kafka_options)
-    return _in_json(values)
+    if in_avro != {True}:
+        return _table_of([_Message(*_payload(one.value), _payload(one.key)[0]) for one in values], values)
+    if not any(name.startswith("schema.registry.") for name in kafka_options or {}):
+        return "its records are in Avro; name the registry in --kafka-options (schema.registry.url)"
+    decoded = _decoder(Registry.of(for_registry(kafka_options)), values)
+    return _table_of([_Message(decoded(one.value), True, decoded(one.key)) for one in values], None)
 
 
-def _in_json(records: Sequence[Record]) -> SampledTable | str:
-    texts = [str(record.value, "utf-8", "replace") for record in records if record.value is not None]
-    messages = [_payload(record.value) for record in records]
-    changes = [
-        message
-        for message, _ in messages
-        if isinstance(message, dict) and isinstance(message.get("source"), dict) and "op" in message
-    ]
+class _Message(NamedTuple):
+    """The decoded parts of a record; None for what cannot be decoded.
+
+    :param has_schema: whether the types of the value are known
+    """
+
+    value: Any
+    has_schema: bool
+    key: Any
+
+
+def _table_of(messages: Sequence[_Message], in_json: Sequence[Record] | None) -> SampledTable | str:
+    """Return what messages say; or a text, if they are not the changes of one table.
+
+    :param in_json: their records, if they are in JSON; None: they are in Avro
+    """
+    changes = [one.value for one in messages if _is_change(one.value)]
     if not changes:
+        texts = [str(one.value, "utf-8", "replace") for one in in_json or () if one.value is not None]
         likely = likely_adapter(texts)
         hint = f"; they look as if they were for the adapter {likely}" if likely else ""
-        return f"its records are no change events of Debezium{hint}"
+        in_avro = "in Avro, and " if in_json is None else ""
+        return f"its records are {in_avro}no change events of Debezium{hint}"
+    if len(changes) < len(messages):
+        others = len(messages) - len(changes)
+        return f"{others} of its {plural(len(messages), 'record')} are no change events of Debezium"
     tables = sorted({_table(change) for change in changes})
     if len(tables) > 1:
         return f"its records are the changes of {len(tables)} tables: {', '.join(tables[:3])}"
     if problem := _connector_problem(change["source"].get("connector") for change in changes):
         return problem
-    found = {_key_columns(record) for record in records}
+    found = {tuple(one.key) if isinstance(one.key, dict) else () for one in messages}
     if len(found) != 1 or not (keys := next(iter(found))):
         return "its records have no key with columns, or different ones, so that no key is known"
     rows = [row for change in changes for row in (change.get("after"), change.get("before")) if row]
     lacking = [name for name in keys if not any(isinstance(row, dict) and name in row for row in rows)]
     if lacking:
         return f"the rows of its records have no column {lacking[0]}, which their keys have"
-    has_schema = all(schema for _, schema in messages)
+    name = "Avro" if in_json is None else "JSON"
     types = (
         "Their schemas give the types of the columns."
-        if has_schema
+        if all(one.has_schema for one in messages)
         else "They have no schema: look at the types that delta-cdc decode shows, and set schema and the "
         "options of the adapter for dates, times and decimals."
     )
-    evidence = f"{plural(len(changes), 'record')} are change events of {tables[0]}, in JSON. {types}"
-    return SampledTable(keys, "json", (evidence,), (_key_evidence(keys, len(records)),))
+    evidence = f"{plural(len(changes), 'record')} are change events of {tables[0]}, in {name}. {types}"
+    return SampledTable(keys, name.lower(), (evidence,), (_key_evidence(keys, len(messages)),))
+
+
+def _is_change(message: Any) -> bool:
+    return isinstance(message, dict) and isinstance(message.get("source"), dict) and "op" in message
 
 
 def _key_evidence(keys: Sequence[str], number: int) -> str:
@@ -267,38 +287,16 @@ def _table(change: Mapping[str, Any]) -> str:
     return ".".join(str(part) for part in parts if part)
 
 
-def _key_columns(record: Record) -> tuple[str, ...]:
-    key, _ = _payload(record.key)
-    return tuple(key) if isinstance(key, dict) else ()
+def _decoder(registry: Registry, records: Sequence[Record]) -> Callable[[bytes | None], Any]:
+    """Return what decodes a part of a record in Avro; it returns None for bytes that are no such part."""
+    parts = [part for record in records for part in (record.key, record.value) if part is not None]
+    ids = {found for part in parts if not isinstance(found := schema_id(part), Invalid)}
+    decode = MessageDecoder(
+        {one: registry.schema(one.number, is_content=one.is_content) for one in ids}, is_connect=True
+    )
 
+    def decoded(part: bytes | None) -> Any:
+        found = Invalid("nothing") if part is None else decode(part)
+        return None if isinstance(found, Invalid) else found.value
 
-def _in_avro(records: Sequence[Record], kafka_options: Mapping[str, str] | None) -> SampledTable | str:
-    if not any(name.startswith("schema.registry.") for name in kafka_options or {}):
-        return "its records are in Avro; name the registry in --kafka-options (schema.registry.url)"
-    registry = Registry.of(for_registry(kafka_options))
-    values = {_schema(registry, record.value) for record in records}
-    keys = {_schema(registry, record.key) for record in records}
-    fields = [_fields(text) for text in values]
-    if not all({"op", "source", "after"} <= set(names) for names in fields):
-        return "its records are in Avro, and no change events of Debezium"
-    found = {tuple(_fields(text)) for text in keys}
-    if len(found) != 1 or not (columns := next(iter(found))):
-        return "its records have no key with columns, or different ones, so that no key is known"
-    evidence = f"{plural(len(records), 'record')} are change events in Avro, with schemas of the registry."
-    return SampledTable(columns, "avro", (evidence,), (_key_evidence(columns, len(records)),))
-
-
-def _schema(registry: Registry, data: bytes | None) -> str:
-    """Return the schema of a part of a record; "" if it has none."""
-    if data is None or len(data) < _FRAME or data[0] != _MAGIC:
-        return ""
-    return registry.schema(int.from_bytes(data[1:_FRAME], "big")) or ""
-
-
-def _fields(schema: str) -> list[str]:
-    """Return the names of the fields of a schema that is a record; none of another one."""
-    try:
-        fields = codec.parsed(schema).get("fields") if schema else None
-    except (UnreadableJson, AttributeError):
-        fields = None
-    return [str(one["name"]) for one in fields or () if isinstance(one, dict) and "name" in one]
+    return decoded

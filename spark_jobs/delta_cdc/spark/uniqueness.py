@@ -9,7 +9,7 @@ from delta_cdc.core.sql import quote
 from delta_cdc.core.uris import spark_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -33,17 +33,25 @@ class KeyCount:
         return self.rows > 0 and self.nulls == 0 and self.distinct == self.rows
 
 
-def key_count(spark: SparkSession, uri: str, version: int, columns: Sequence[str]) -> KeyCount:
-    """Read some columns of a version of a table, and count.
+def key_counts(
+    spark: SparkSession, uri: str, version: int, candidates: Sequence[Sequence[str]]
+) -> list[KeyCount]:
+    """Read the columns of several candidates of a version of a table once, and count each candidate.
 
     :param uri: the table's location
-    :param columns: names of its columns
+    :param candidates: of each, the names of its columns
+    :return: a count for each candidate
     """
-    names = [quote(name) for name in columns]
     rows = spark.read.format("delta").option("versionAsOf", version).load(spark_uri(uri))
-    found = rows.selectExpr(
-        "count(*) AS n",
-        f"count_if({' OR '.join(f'{name} IS NULL' for name in names)}) AS nulls",
-        f"count(DISTINCT {', '.join(names)}) AS distinct",
-    ).collect()[0]
-    return KeyCount(found["n"], found["nulls"], found["distinct"])
+    (found,) = rows.selectExpr(*_expressions(candidates)).collect()
+    number, *counts = found
+    return [KeyCount(number, *counts[at : at + 2]) for at in range(0, len(counts), 2)]
+
+
+def _expressions(candidates: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the number of rows; then of each candidate, the rows with a NULL, and the different keys."""
+    yield "count(*)"
+    for columns in candidates:
+        names = [quote(name) for name in columns]
+        yield f"count_if({' OR '.join(f'{name} IS NULL' for name in names)})"
+        yield f"count(DISTINCT {', '.join(names)})"

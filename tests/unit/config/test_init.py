@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from deltalake import write_deltalake
 
-from delta_cdc.cli import main
+from delta_cdc.cli import main, proposing
 from delta_cdc.cli.proposing import Known, Proposing, Search
 from delta_cdc.config import lint, load
+from delta_cdc.core.errors import InvalidConfiguration
 from tests.support.logs import LogTable
 
 if TYPE_CHECKING:
@@ -86,6 +88,111 @@ def test_paths_do_not_depend_on_the_working_folder(
     assert f"target: {lake.parent}/silver/deep/views\n" in text
     assert main(["init", "bronze", "--target", "main.silver", "--leave-out", "*/*"]) == 0
     assert "target: main.silver.clicks\n" in capsys.readouterr().out
+
+
+def test_targets_in_a_schema_are_names(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slash or a dot of a table's name makes neither a path nor another schema."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("sales/orders", "orders.v1", "sales-orders", "Sales_Orders"):
+        _table(tmp_path / "bronze" / name, properties=_APPENDED)
+    assert main(["init", "bronze", "--target", "main.silver"]) == 1
+    shown = capsys.readouterr()
+    targets = [line.split()[1] for line in shown.out.splitlines() if line.startswith("    target:")]
+    assert targets == ["main.silver.Sales_Orders", "main.silver.orders_v1"]
+    assert shown.err.splitlines() == [
+        f"left out: {tmp_path}/bronze/{name}: its target main.silver.sales_orders would be that of "
+        f"{tmp_path}/bronze/Sales_Orders"
+        for name in ("sales-orders", "sales/orders")
+    ]
+    search = Search(tables="x", target="main.{name}.now")
+    assert search.target_of("a/b.c") == "main.a_b_c.now"
+    assert Search(tables="x", target="/t").target_of("a/b.c") == "/t/a/b.c"
+
+
+def test_a_target_that_a_pipeline_has_is_not_proposed(lake: Path) -> None:
+    known = Known(places=frozenset({"main.silver.Clicks"}))
+    found = Proposing(Search(tables=str(lake), target="main.silver"), known).run()
+    assert [one.pipeline for one in found.proposals] == ["deep_tmp_1", "deep_views"]
+    assert "main.silver.clicks would be that of a pipeline of the configuration" in found.remarks[0]
+
+
+def test_a_target_with_a_variable(
+    lake: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's variable stays in what discover proposes; init makes absolute places, and refuses one."""
+    file = tmp_path / "p.yaml"
+    one = "pipelines: {p: {group: g, source: /s, target: /t, keys: id}}"
+    text = f"groups: {{g: {{discover: {{tables: %s, target: '%s'}}}}}}\n{one}\n"
+    file.write_text(text % ("'${LAKE}/bronze'", "${LAKE}/silver"))
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    assert main(["discover", str(file)]) == 1
+    shown = capsys.readouterr()
+    assert "    target: ${LAKE}/silver/clicks\n" in shown.out
+    assert (shown.out.count("target:"), shown.err) == (3, "")
+    # Where the variable is the name of a schema, so are the targets.
+    file.write_text(text % (lake, "${LAKE}"))
+    monkeypatch.setenv("LAKE", "main.silver")
+    assert main(["discover", str(file)]) == 1
+    assert "    target: ${LAKE}.deep_views\n" in capsys.readouterr().out
+    for target in ("${LAKE}/silver", "{{ var.value.lake }}"):
+        assert main(["init", str(lake), "--target", target]) == 2
+        assert "has a $ or a template" in capsys.readouterr().err
+    monkeypatch.delenv("LAKE")
+    assert main(["discover", str(file)]) == 2
+    assert "variable that is not set here" in capsys.readouterr().err
+    with pytest.raises(InvalidConfiguration, match="has a template"):
+        Proposing(Search(tables=str(lake), target="{{ x }}/silver"), Known()).run()
+
+
+def test_a_conf_that_may_be_a_secret_is_not_written(lake: Path, capsys: Any) -> None:
+    confs = {
+        "spark.sql.catalog.main": "org.Catalog",
+        "spark.sql.catalog.main.token": "s3cret",
+        "spark.sql.catalog.main.uri": "jdbc:x://h/d?user=u&password=s3cret",
+        "spark.sql.catalog.main.url": "http://u:s3cret@h",
+    }
+    given = [f"--conf={name}={value}" for name, value in confs.items()]
+    assert main(["init", str(lake), "--target", "/t", *given]) == 0
+    text = capsys.readouterr().out
+    assert "s3cret" not in text
+    assert "    conf:\n      spark.sql.catalog.main: org.Catalog\n" in text
+    names = " ".join(line.strip(" #") for line in text.splitlines() if "#" in line)
+    assert "TODO conf: spark.sql.catalog.main.token, spark.sql.catalog.main.uri, " in names
+
+
+def test_a_file_that_exists_is_refused_before_the_search(
+    lake: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Proposing, "run", None)
+    (tmp_path / "made.yaml").touch()
+    for name, problem in (("made.yaml", "File exists"), ("none/made.yaml", "No such file")):
+        assert main(["init", str(lake), "--target", "/t", "--output", str(tmp_path / name)]) == 2
+        assert f"cannot be written: {problem}" in capsys.readouterr().err
+
+
+def test_only_new_tables_of_a_schema_are_located(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark needs some jobs for each location."""
+    located = []
+
+    def location_of(_: object, name: str) -> str:
+        located.append(name)
+        return str(lake / name.removeprefix("m.s."))
+
+    names = ["clicks", "deep", "known", "tmp_1", "x__ingested"]
+    monkeypatch.setattr(proposing, "tables_of", lambda *_: names)
+    monkeypatch.setattr(proposing, "location_of", location_of)
+    monkeypatch.setattr(proposing, "session", lambda *_, **__: nullcontext())
+    known = Known(places=frozenset({"m.s.known", str(lake / "deep")}))
+    found = Proposing(Search(tables="m.s", target="/t", leave_out=("tmp_*",)), known).run()
+    assert [one.values["source"] for one in found.proposals] == ["m.s.clicks"]
+    assert located == ["m.s.clicks", "m.s.deep"]
+
+
+def test_a_long_path_has_a_pipeline(tmp_path: Path, capsys: Any) -> None:
+    path = "/".join(["level" * 10] * 4)
+    _table(tmp_path / "lake" / path, properties=_APPENDED)
+    assert main(["init", str(tmp_path / "lake"), "--target", "/t"]) == 0
+    assert f"  {path.replace('/', '_')[:195]}:\n" in capsys.readouterr().out
 
 
 def test_what_cannot_be_searched_is_named(tmp_path: Path, capsys: Any) -> None:

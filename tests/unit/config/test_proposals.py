@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from delta_cdc.config import lint, load, proposals
 from delta_cdc.config.proposals import Proposal, add, comment, entries, group_name, pipeline_name, written
+from delta_cdc.config.yaml_text import yaml_key
 from delta_cdc.core.errors import InvalidConfiguration
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _proposal(name: str, *, whole: bool = True, **more: object) -> Proposal:
@@ -49,6 +47,23 @@ def test_a_pipeline_without_keys_is_refused_by_lint_until_they_are_there(tmp_pat
     assert "are the same table" in _proposal("a", target="/s/a").problem()
 
 
+def test_a_name_of_any_length_is_one_key(tmp_path: Path) -> None:
+    """PyYAML writes a long key with a question mark, in lines of its own."""
+    name, file = "x" * 200, tmp_path / "made.yaml"
+    text = written([_proposal(name)], "g", {}, "test")
+    file.write_text(text)
+    assert lint(file) == []
+    assert [table.pipeline for table in load(file).tables()] == [name]
+    assert yaml_key("1e5") == "'1e5'"
+    assert yaml_key("a: b " * 300).count("\n") == 0
+
+
+def test_values_that_may_be_secrets_are_only_named() -> None:
+    text = written([_proposal("a")], "g", {"conf": {"spark.a": "b"}}, "test", ["spark.token", "spark.x"])
+    assert "# TODO conf: spark.token, spark.x: not written" in text
+    assert "TODO" not in written([_proposal("a")], "g", {}, "test")
+
+
 def test_names() -> None:
     assert pipeline_name("sales/order items", ()) == "sales_order_items"
     assert pipeline_name("a b", {"a_b", "a_b_2"}) == "a_b_3"
@@ -81,6 +96,27 @@ def test_a_file_gets_new_pipelines_at_its_end(tmp_path: Path) -> None:
     assert file.read_text().startswith(f"{_OLD}\n   a:\n     group: g\n")
     assert [table.pipeline for table in load(file).tables()] == ["a", "b", "old"]
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_the_ends_of_lines_stay(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    before = f"\ufeff{_OLD}".replace("\n", "\r\n").encode()
+    file.write_bytes(before)
+    add(file, [_proposal("a")], "g")
+    after = file.read_bytes()
+    assert after.startswith(before)
+    assert after.count(b"\n") == after.count(b"\r\n") > before.count(b"\n") + 5
+    assert [table.pipeline for table in load(file).tables()] == ["a", "old"]
+
+
+def test_the_folder_may_be_the_working_folder_and_have_much_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.yml").write_text(_OLD)
+    (tmp_path / "gone").symlink_to("nowhere")
+    monkeypatch.chdir(tmp_path)
+    assert add(Path(), [_proposal("a")], "g") == Path("discovered-g.yaml")
+    assert [table.pipeline for table in load(tmp_path).tables()] == ["a", "old"]
 
 
 def test_a_folder_gets_a_file_of_new_pipelines(tmp_path: Path) -> None:

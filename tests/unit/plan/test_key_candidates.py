@@ -6,8 +6,17 @@ import json
 
 import pytest
 
-from delta_cdc.planning.key_candidates import MOST_PAIRS, MOST_SINGLES, Column, candidates, columns_of, orders
-from delta_cdc.spark.uniqueness import KeyCount
+from delta_cdc.planning.key_candidates import (
+    MOST_PAIRS,
+    MOST_SINGLES,
+    Candidate,
+    Column,
+    candidates,
+    columns_of,
+    orders,
+    rounds,
+)
+from delta_cdc.spark.uniqueness import KeyCount, _expressions
 from tests.support.logs import field_of, struct_of
 
 #: Other tables beside each one.
@@ -87,6 +96,26 @@ def test_order_columns() -> None:
     text = "id, created date, event_time timestamp, updated_at timestamp_ntz, version integer, update string"
     assert [one.column for one in orders(_columns(text))] == ["updated_at", "event_time", "version"]
     assert orders(_columns("id, time_zone string, amount double")) == []
+
+
+@pytest.mark.parametrize(("number", "sizes"), [(1, [1]), (2, [1, 1]), (9, [1, 8]), (23, [1, 8, 8, 6])])
+def test_a_table_is_read_at_most_four_times(number: int, sizes: list[int]) -> None:
+    """The best candidate is counted alone; the others together, each once, in their order."""
+    found = [Candidate((f"c{n}",), "why") for n in range(number)]
+    some = rounds(found)
+    assert [len(one) for one in some] == sizes
+    assert [candidate for one in some for candidate in one] == found
+    assert MOST_SINGLES + MOST_PAIRS <= 23
+
+
+def test_one_query_counts_several_candidates() -> None:
+    assert list(_expressions([("a",), ("b", "c`d")])) == [
+        "count(*)",
+        "count_if(`a` IS NULL)",
+        "count(DISTINCT `a`)",
+        "count_if(`b` IS NULL OR `c``d` IS NULL)",
+        "count(DISTINCT `b`, `c``d`)",
+    ]
 
 
 @pytest.mark.parametrize(
