@@ -242,6 +242,7 @@ def _summary(changes: DetectedChanges, lag: dict[str, Any] | None) -> Summary:
     return Summary(
         status=_status(changes),
         target_version=changes.target_version,
+        table_id=changes.table_id,
         version=changes.version,
         target=changes.target,
         announced=changes.announced,

@@ -30,11 +30,12 @@ _NAMES = ("pipeline", "log", "target")
 class PublishOperator(GroupOperator):
     """Publish the versions of all targets of a group, including those that did not change.
 
-    The XCom ``return_value`` is ``{pipeline: {target, target_version, version, seals}}``: ``version`` is the
-    watermark of the target as of its ``target_version``, and ``seals`` has the numbers of the newest seals of
-    ``target`` and ``log`` that their events have announced. If this run applied changes, or the newest event
-    of the group lacks one of these seals, the asset of the group
-    (:func:`airflow_delta_cdc.assets.group_asset`) gets an event with the same map.
+    The XCom ``return_value`` is ``{pipeline: {target, target_version, version, seals, table_id}}``:
+    ``version`` is the watermark of the target as of its ``target_version``, ``table_id`` is Delta's id of
+    the target ("" if it is not known), and ``seals`` has the numbers of the newest seals of ``target``
+    and ``log`` that their events have announced. If this run applied changes, or the newest event of the
+    group lacks one of these seals, the asset of the group (:func:`airflow_delta_cdc.assets.group_asset`)
+    gets an event with the same map.
 
     :param group: name of the group
     :param detections: ids of the tasks that detected changes
@@ -83,12 +84,13 @@ class PublishOperator(GroupOperator):
                 seals = _seals(pipeline, summaries[pipeline], done.get(pipeline), known)
                 changed = changed or (known is not None and seals != known.get(pipeline, {}))
                 versions_by_pipeline[pipeline] = {**versions, "seals": seals}
-        if self.manifest is not None:
+        if self.manifest is not None and versions_by_pipeline:
             # Before the event: a DAG that it starts may read the file.
             engine.publish_versions(
                 expand(self.manifest),
                 self.group,
                 versions_by_pipeline,
+                unknown=named.keys() - versions_by_pipeline.keys(),
                 storage_options=self.options_of_storage(),
             )
         if changed:
@@ -124,9 +126,9 @@ class PublishOperator(GroupOperator):
             target = arguments.table(written, table.get(written))
             if published is not None and "target_table" not in published:
                 # A log without a target has no watermark. A dry run without a log has no version.
-                return _entry(target, published.get("log_version"), None)
+                return _entry(target, published.get("log_version"), None, published.get("log_table_id"))
             if published is None and summary.status != "left out":
-                return _entry(target, summary.target_version, summary.version)
+                return _entry(target, summary.target_version, summary.version, summary.table_id)
             # Read both versions now, from one state of the target: another run may have committed after this
             # one.
             location = target
@@ -142,10 +144,17 @@ class PublishOperator(GroupOperator):
         return _entry(target, *versions) if versions is not None else None
 
 
-def _entry(target: str, target_version: int | None, version: int | None) -> dict[str, Any] | None:
+def _entry(
+    target: str, target_version: int | None, version: int | None, table_id: str | None
+) -> dict[str, Any] | None:
     if target_version is None:
         return None
-    return {"target": target, "target_version": target_version, "version": version}
+    return {
+        "target": target,
+        "target_version": target_version,
+        "version": version,
+        "table_id": table_id or "",
+    }
 
 
 def _seals(

@@ -98,6 +98,7 @@ class Summary:
 
     status: Literal["work", "nothing", "failed", "left out"]
     target_version: int | None = None
+    table_id: str | None = None
     version: int | None = None
     target: str | None = None
     announced: dict[str, int] = field(default_factory=dict)

@@ -233,6 +233,39 @@ def test_bounds_that_prune_nothing(runs: list[Run], width: int, expected: list[s
     assert rules(about(*runs, layout=files(*[20 * MIB] * 16, bounds=bounds))) == expected
 
 
+@pytest.mark.parametrize(
+    ("parameters", "cluster_by", "columns"),
+    [
+        ({"clusterBy": '["ID"]'}, None, ("id",)),
+        ({"newClusteringColumns": "region,`n`", "oldClusteringColumns": "id"}, None, ("region", "n")),
+        ({"clusterBy": "[]"}, ("id",), ("id",)),
+        ({}, ("Id", "n"), ("id", "n")),
+        ({}, None, ()),
+    ],
+)
+def test_a_clustered_table_has_no_other_order(
+    parameters: dict[str, str], cluster_by: tuple[str, ...] | None, columns: tuple[str, ...]
+) -> None:
+    runs = touching(8)
+    info = replace(runs[0].commit.info, operation_parameters=parameters)
+    runs[0] = replace(runs[0], commit=replace(runs[0].commit, info=info))
+    target = replace(state("target"), features=("clustering",))
+    options = ApplyOptions(keys=("id",), cluster_by=cluster_by)
+    layout = files(*[20 * MIB] * 16, bounds=[{"id": (0, 9)}] * 16)
+    evidence = about(*runs, layout=layout, target=target, options=options)
+    assert advice.clustering_columns(evidence) == columns
+    found = [one for one in advice_on(evidence) if one.rule == "clustering"]
+    assert [one.setting for one in found] == ["DeltaOptimizeOperator(full)"] * ("id" in columns)
+
+
+def test_a_history_that_a_reset_drops() -> None:
+    layout = Layout({(("n", str(number)),): (MIB,) for number in range(16)}, 100, 0)
+    for scd_type, loses in ((1, False), (2, True)):
+        options = ApplyOptions(keys=("id",), stored_as_scd_type=scd_type)
+        (one,) = advice_on(about(layout=layout, target=state("target", ("n",)), options=options))
+        assert ("discard_history" in one.cost) is loses
+
+
 def test_depth() -> None:
     assert depth([Bounds({"id": pair}) for pair in ((1, 4), (3, 6), (9, 9))], "id") == 5 / 3
     assert depth([Bounds({"id": (1, 1)}), Bounds({"id": ("a", "b")})], "id") is None
@@ -279,7 +312,10 @@ def test_masked_rows(masked: int, size: int, rows: int | None, expected: list[st
     ],
 )
 def test_garbage(removed: int, size: int, expected: list[str]) -> None:
-    assert rules(about(layout=files(size), garbage=Garbage(3, removed, 2))) == expected
+    # Also of a target whose files are too many for a layout.
+    for layout in (files(size), None):
+        given = about(layout=layout, garbage=Garbage(3, removed, 2), target_bytes=size)
+        assert rules(given) == expected
     assert rules(about(layout=files(size))) == []
 
 
@@ -302,6 +338,24 @@ def late(*hours: float) -> list[Run]:
 )
 def test_late_runs(hours: tuple[float, ...], freshness: float | None, expected: list[str]) -> None:
     assert rules(about(*late(*hours), freshness=freshness)) == expected
+
+
+@pytest.mark.parametrize(
+    ("schedule", "is_watchable", "value"),
+    [
+        ("@daily", True, "on_change, or one run each 30 minutes"),
+        ("@daily", False, "one run each 30 minutes"),
+        (None, True, "on_change, or one run each 30 minutes"),
+        ({"assets": ["t"]}, True, "on_change, or one run each 30 minutes"),
+        ("31 * * * *", True, "on_change, or one run each 30 minutes"),
+        # Its runs start soon enough.
+        ("*/30 * * * *", True, None),
+        ("on_change", True, None),
+    ],
+)
+def test_a_schedule_that_helps(schedule: Any, is_watchable: bool, value: str | None) -> None:
+    given = about(*late(2, 2, 2), freshness=3600.0, schedule=schedule, is_watchable=is_watchable)
+    assert [one.value for one in advice_on(given)] == ([] if value is None else [value])
 
 
 def test_the_slowest_reader() -> None:
@@ -349,6 +403,13 @@ def worked(*numbers: int, kind: str = "apply") -> Evidence:
 def test_idle_runs(evidences: list[Evidence], schedule: str | None, idle: int | None) -> None:
     found = [one.figures["expected_idle_runs"] for one in idle_runs("g", schedule, evidences)]
     assert found == ([] if idle is None else [idle])
+
+
+def test_a_group_that_cannot_be_watched_keeps_its_schedule() -> None:
+    evidence = worked(1)
+    (one,) = idle_runs("g", "@hourly", [evidence])
+    assert "would start 12 runs" in one.found
+    assert list(idle_runs("g", "@hourly", [evidence, replace(evidence, is_watchable=False)])) == []
 
 
 #: 2027-01-15, a Friday, at 8:00.
@@ -447,8 +508,8 @@ def test_several_tables(tmp_path: Path) -> None:
     for _ in range(LEAST_FILES):
         tables.target.commit("WRITE", tables.target.add())
     given = [
-        AboutTable("p", tables.target.uri, group="g", schedule="@hourly"),
-        AboutTable("p", str(tmp_path / "absent"), group="g", schedule="@hourly"),
+        AboutTable("p", tables.target.uri, group="g", schedule="@hourly", tables_of_group=2),
+        AboutTable("p", str(tmp_path / "absent"), group="g", schedule="@hourly", tables_of_group=2),
     ]
     now = EPOCH + 24 * HOUR
     assert [[one.rule for one in found] for found in run_sync(advise_all(given, now_ms=now))] == [
@@ -456,8 +517,44 @@ def test_several_tables(tmp_path: Path) -> None:
         ["small_files"],
         [],
     ]
-    (alone,) = run_sync(advise_all(given[:1], now_ms=now))
+    # A table that was not chosen may have had work, too.
+    (chosen,) = run_sync(advise_all(given[:1], now_ms=now))
+    assert [one.rule for one in chosen] == ["small_files"]
+    (alone,) = run_sync(advise_all([replace(given[0], tables_of_group=1)], now_ms=now))
     assert [one.rule for one in alone] == ["small_files", "idle_runs"]
+
+
+def test_commits_with_too_many_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = Tables.made_in(tmp_path)
+    tables.sealed(2)
+    tables.sealed(5, 101, start=3)
+    tables.target.optimize()
+    now = EPOCH + 8 * 24 * HOUR
+    found = run_sync(gather("p", tables.target.uri, now_ms=now))
+    assert found is not None
+    assert (found.garbage, found.target_bytes) == (Garbage(2, 200, 2), 100)
+    # The OPTIMIZE has three actions: one file for two.
+    monkeypatch.setattr("delta_cdc.planning.evidence.MOST_FILES", 2)
+    found = run_sync(gather("p", tables.target.uri, now_ms=now))
+    assert found is not None
+    assert found.garbage is None
+
+
+def test_the_whole_group_counts(tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "groups: {g: {schedule: '@hourly'}}\ndefaults: {group: g, keys: id}\npipelines:\n"
+    text += "  a: {source: /s, target: /a}\n"
+    text += "  b: {source: /s, target: /b, log: /l, adapter_options: {sequence_by: n}}\n"
+    configuration = tmp_path / "pipelines.yaml"
+    configuration.write_text(text)
+    seen: list[AboutTable] = []
+
+    async def noted(tables: list[AboutTable]) -> list[list[Any]]:
+        seen.extend(tables)
+        return [[] for _ in tables]
+
+    monkeypatch.setattr("delta_cdc.cli.status.advise_all", noted)
+    main(["status", str(configuration), "a", "--advise"])
+    assert [(one.tables_of_group, one.is_watchable) for one in seen] == [(3, False)], capsys.readouterr()
 
 
 def test_the_command(tmp_path: Path, capsys: Any) -> None:

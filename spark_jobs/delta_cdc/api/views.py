@@ -35,7 +35,10 @@ def create_views(
     ``<schema>_<number>``. Once
     all its views exist, the call names this schema in ``<manifest>.views.json``, which it replaces as a
     whole. A
-    reader takes the schema from there. A repeated call does nothing.
+    reader takes the schema and the names of the views from there. A repeated call does nothing, unless the
+    schema was dropped. A call that ends after that of a later publish leaves the later one named.
+
+    The view of a pipeline has its name, with ``_`` for each character that is no letter, digit or ``_``.
 
     :param spark: a session with Delta's extension and catalog
     :param manifest: path or URI of the group's manifest
@@ -43,9 +46,9 @@ def create_views(
     :param keep: number of schemas that stay, this one included, for queries that are running; the call drops
         older ones of the group
     :param storage_options: options of the object store for reading and writing the manifests without Spark
-    :return: the publish; ``views`` is its schema
+    :return: the publish that is named; ``views`` is its schema, and ``tables[pipeline].view`` a view
     :raises PublicationUnreadable: there is no manifest, or the file is another one
-    :raises InvalidConfiguration: ``keep`` is less than 1
+    :raises InvalidConfiguration: ``keep`` is less than 1, or two pipelines would have the same view
     """
     if keep < 1:
         raise InvalidConfiguration("keep is less than 1.", remedy="give the number of schemas that stay.")
@@ -54,14 +57,15 @@ def create_views(
         named = published(views_manifest(manifest), storage_options=storage_options)
     except PublicationUnreadable:
         named = None
-    if named is not None and named.views == publication.views:
+    is_named = named is not None and named.views == publication.views
+    if is_named and named is not None and spark.catalog.databaseExists(named.views):
         return named
     for statement in publication.statements(schema):
         spark.sql(statement)
-    write_views(manifest, publication, storage_options)
-    for old in _old(spark, publication, schema, keep):
+    shown = write_views(manifest, publication, storage_options)
+    for old in _old(spark, shown, schema, keep):
         spark.sql(f"DROP SCHEMA {table(old)} CASCADE")
-    return publication
+    return shown
 
 
 def _old(spark: SparkSession, publication: Publication, schema: str, keep: int) -> Iterator[str]:

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import refuse
-from delta_cdc.cli.pipelines import chosen, takes_pipelines
+from delta_cdc.cli.pipelines import Chosen, chosen, takes_pipelines
+from delta_cdc.config.combine import unwatchable
 from delta_cdc.core.arguments import seconds
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.metrics import METRICS, Sample, prometheus_text
@@ -24,7 +25,7 @@ from delta_cdc.planning.status import Status, not_named, status_of_all
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from delta_cdc.cli.pipelines import Chosen
+    from delta_cdc.config import Group
     from delta_cdc.planning.advice import Advice
 
 
@@ -129,10 +130,17 @@ def _advice(tables: Sequence[tuple[Chosen, str]], arguments: argparse.Namespace)
             freshness=_freshness(arguments, one),
             group=one.group.name if one.group is not None else None,
             schedule=one.group.settings.get("schedule") if one.group is not None else None,
+            tables_of_group=_tables_of(one.group) if one.group is not None else 0,
+            is_watchable=one.group is None or not any(unwatchable(table) for table in one.group.tables),
         )
         for one, table in tables
     )
     return run_sync(advise_all(list(given)))
+
+
+def _tables_of(group: Group) -> int:
+    """Return how many tables a group writes, chosen or not."""
+    return sum(len(Chosen(table, group).written) for table in group.tables)
 
 
 def _advised(advice: Sequence[Advice]) -> Iterator[str]:

@@ -103,6 +103,13 @@ def same_place(location: str) -> str:
         return location.rstrip("/")
 
 
+def unwatchable(table: Table) -> str:
+    """Return why a schedule ``on_change`` cannot watch the source of a table; "" if it can."""
+    if "log" in table.arguments:
+        return "is no table"
+    return "is only known at run time" if is_template(table.arguments.get("source", "")) else ""
+
+
 def is_template(value: Any) -> bool:
     """Return whether a value contains Jinja anywhere."""
     if isinstance(value, str):

@@ -307,9 +307,7 @@ class _Resolver:
         for group in groups:
             section = self._groups.get(group.name) or self._pipelines[group.name]
             for table in group.tables if group.settings.get("schedule") == ON_CHANGE else ():
-                source = table.arguments.get("source", "")
-                if "log" in table.arguments or combine.is_template(source):
-                    problem = "is no table" if "log" in table.arguments else "is only known at run time"
+                if problem := combine.unwatchable(table):
                     message = f"The source of {table.pipeline} {problem}, and schedule is on_change."
                     place = section.places.get("schedule") or self._defaults.places["schedule"]
                     self._findings.add(place, message, WATCHABLE_REMEDY)

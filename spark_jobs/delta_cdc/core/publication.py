@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,14 @@ from delta_cdc.core.storage_options import hadoop_uri
 from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 #: The version of the manifest's JSON. A reader refuses unknown ones.
 FORMAT = 1
 #: The property of a schema of views that names the group; only such schemas are dropped.
 GROUP_PROPERTY = "delta_cdc.group"
+#: What Spark's session catalog refuses in the name of a view.
+_NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,25 @@ class PinnedTable:
     :param target_version: the version of the target
     :param version: the watermark: the version of the source that it contains; None for a change log
     :param seals: numbers of the announced seals, by ``log`` and ``target``
+    :param table_id: Delta's id of the table; "" if it is not known
+    :param view: name of its view in the schema of views; "" without views
     """
 
     target: str
     target_version: int
     version: int | None = None
     seals: dict[str, int] = field(default_factory=dict)
+    table_id: str = ""
+    view: str = ""
+
+    def is_older(self, other: PinnedTable) -> bool:
+        """Return whether this is an earlier version of the same table.
+
+        The versions of another table, such as one that was made again at the same place, cannot be compared.
+        """
+        if self.target != other.target or self.target_version >= other.target_version:
+            return False
+        return self.table_id == other.table_id or not (self.table_id and other.table_id)
 
 
 @dataclass(frozen=True)
@@ -72,16 +88,13 @@ class Publication:
         return found
 
     def follows(self, earlier: Publication) -> bool:
-        """Return whether this publish is a later one than another.
+        """Return whether no table of this publish is older than in another one.
 
-        Versions of a table only rise. So a publish that names an older version of a table, and no newer
-        one, is
-        that of an earlier run, whose task was slow or was cleared.
+        Versions of a table only rise. So a publish that names an older version of a table is that of an
+        earlier run, whose task was slow or was cleared, even if it names a newer version of another table.
         """
         both = self.tables.keys() & earlier.tables.keys()
-        pairs = [(self.tables[name].target_version, earlier.tables[name].target_version) for name in both]
-        is_older = any(mine < theirs for mine, theirs in pairs)
-        return not is_older or any(mine > theirs for mine, theirs in pairs)
+        return not any(self.tables[name].is_older(earlier.tables[name]) for name in both)
 
     def table(self, pipeline: str) -> PinnedTable:
         """Return the target of a pipeline.
@@ -106,26 +119,52 @@ class Publication:
         """Yield the SQL statements that make a schema with a view of each target.
 
         :param schema: what its name begins with
+        :raises InvalidConfiguration: two targets would have the same view
         """
+        views = view_names(self.tables)
         name = table(self.schema_of_views(schema))
         properties = f"{string(GROUP_PROPERTY)} = {string(self.group)}"
         yield f"CREATE SCHEMA IF NOT EXISTS {name} WITH DBPROPERTIES ({properties})"
         for pipeline, one in sorted(self.tables.items()):
             location = one.target if is_name(one.target) else hadoop_uri(one.target)
             yield (
-                f"CREATE OR REPLACE VIEW {name}.{quote(pipeline)} AS "
+                f"CREATE OR REPLACE VIEW {name}.{quote(views[pipeline])} AS "
                 f"SELECT * FROM {table(location)} VERSION AS OF {one.target_version}"
             )
 
     def with_views(self, schema: str) -> Publication:
-        """Return the publish with the schema of its views."""
-        return replace(self, views=self.schema_of_views(schema))
+        """Return the publish with the schema of its views, and their names.
+
+        :raises InvalidConfiguration: two targets would have the same view
+        """
+        views = view_names(self.tables)
+        tables = {pipeline: replace(one, view=views[pipeline]) for pipeline, one in self.tables.items()}
+        return replace(self, views=self.schema_of_views(schema), tables=tables)
+
+
+def view_names(pipelines: Iterable[str]) -> dict[str, str]:
+    """Return the name of the view of each pipeline: each character but letters, digits and "_" becomes "_".
+
+    :raises InvalidConfiguration: two pipelines would have the same view; a catalog ignores case
+    """
+    names: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for pipeline in sorted(pipelines):
+        name = _NOT_IN_NAMES.sub("_", pipeline)
+        other = taken.setdefault(name.lower(), pipeline)
+        if other != pipeline:
+            raise InvalidConfiguration(
+                f"The pipelines {other} and {pipeline} would have the same view, {name}.",
+                remedy="rename one of them; a view's name has only letters, digits and _, and ignores case.",
+            )
+        names[pipeline] = name
+    return names
 
 
 def pinned(tables: Mapping[str, Any]) -> dict[str, PinnedTable]:
-    """Read the map that a publish names in its event: "
-    "``{pipeline: {target, target_version, version, seals}}``.
+    """Read the map that a publish names in its event.
 
+    :param tables: ``{pipeline: {target, target_version, version, seals, table_id}}``
     :raises InvalidConfiguration: it is another value
     """
     try:

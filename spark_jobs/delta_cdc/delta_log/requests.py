@@ -336,6 +336,43 @@ async def put_stream(
         await obstore.put_async(store, f"{prefix}/{name}" if prefix else name, spool)
 
 
+async def put_after(
+    folder: str,
+    name: str,
+    content: bytes,
+    seen: Entry | None,
+    storage_options: dict[str, str] | None = None,
+) -> bool:
+    """Write a whole file of an object store, unless another program has written it since it was read.
+
+    A store without conditional writes replaces the file in any case.
+
+    :param folder: URI
+    :param name: relative to the folder
+    :param seen: the entry of the file that was read; None if there was no file
+    :return: whether the file was written
+    """
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
+
+    target = Storage(canonical_uri(folder), storage_options)
+    with target.named():
+        store, prefix = open_bucket(target.uri, storage_options)
+        place = f"{prefix}/{name}" if prefix else name
+        try:
+            if seen is None:
+                await obstore.put_async(store, place, content, mode="create")
+            elif seen.e_tag is not None:
+                await obstore.put_async(store, place, content, mode={"e_tag": seen.e_tag})
+            else:
+                await obstore.put_async(store, place, content)
+        except (AlreadyExistsError, PreconditionError):
+            return False
+        except (NotSupportedError, NotImplementedError):
+            await obstore.put_async(store, place, content)
+        return True
+
+
 def _spooled(lines: Iterator[bytes]) -> IO[bytes]:
     with ExitStack() as stack:
         spool = stack.enter_context(tempfile.TemporaryFile())

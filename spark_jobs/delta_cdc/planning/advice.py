@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left, bisect_right
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core import codec
+from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.concurrency import settled
 from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.groups import ON_CHANGE
 from delta_cdc.core.properties import (
     CHANGE_FEED,
     DELETION_VECTORS,
@@ -101,6 +104,8 @@ class AboutTable:
     :param freshness: seconds, from the configuration or the command line
     :param group: the group of the pipeline in a configuration
     :param schedule: that of the group
+    :param tables_of_group: how many tables the group writes
+    :param is_watchable: whether the schedule of the group may be ``on_change``
     """
 
     pipeline: str
@@ -110,13 +115,15 @@ class AboutTable:
     freshness: float | None = None
     group: str | None = None
     schedule: Any = None
+    tables_of_group: int = 0
+    is_watchable: bool = True
 
 
 async def advise_all(tables: Sequence[AboutTable], *, now_ms: int | None = None) -> list[list[Advice]]:
     """Return the advice about each table, in their order.
 
-    Advice about the schedule of a group is with its first table. A table whose logs cannot be read has none:
-    its status has the error.
+    Advice about the schedule of a group is with its first table, and needs all its tables. A table whose logs
+    cannot be read has none: its status has the error.
 
     :param now_ms: epoch milliseconds; None is now
     """
@@ -135,13 +142,20 @@ async def advise_all(tables: Sequence[AboutTable], *, now_ms: int | None = None)
     for error in found:
         if isinstance(error, Exception) and not isinstance(error, DeltaCdcError):
             raise error
-    known = [evidence for evidence in found if isinstance(evidence, Evidence)]
-    advice = [advice_on(one, known) if isinstance(one, Evidence) else [] for one in found]
+    gathered = [
+        replace(one, schedule=table.schedule, is_watchable=table.is_watchable)
+        if isinstance(one, Evidence)
+        else None
+        for one, table in zip(found, tables, strict=True)
+    ]
+    known = [evidence for evidence in gathered if evidence is not None]
+    advice = [advice_on(one, known) if one is not None else [] for one in gathered]
     for group in dict.fromkeys(one.group for one in tables if one.group is not None):
         places = [place for place, one in enumerate(tables) if one.group == group]
-        of_group = [evidence for place in places if isinstance(evidence := found[place], Evidence)]
+        of_group = [evidence for place in places if (evidence := gathered[place]) is not None]
         schedule = tables[places[0]].schedule
-        if len(of_group) == len(places) and isinstance(schedule, str):
+        # A table that was not chosen, or that cannot be read, may have had work.
+        if len(of_group) == tables[places[0]].tables_of_group and isinstance(schedule, str):
             advice[places[0]] += idle_runs(group, schedule, of_group)
     return advice
 
@@ -341,6 +355,9 @@ def _clustering(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Advi
     if depths[key] * LEAST_FACTOR < files or batch * LEAST_FACTOR > files:
         return
     is_clustered = "clustering" in target.features
+    # A clustered table has no other order than that of its columns, which the user chose.
+    if is_clustered and key.lower() not in clustering_columns(evidence):
+        return
     yield Advice(
         rule="clustering",
         table=target.uri,
@@ -359,6 +376,30 @@ def _clustering(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Advi
             "bytes": layout.bytes,
         },
     )
+
+
+def clustering_columns(evidence: Evidence) -> tuple[str, ...]:
+    """Return the columns by which the target is clustered, in lower case; () if the logs do not show them.
+
+    An OPTIMIZE and the statements that set the columns record them in their commits. Without such a commit,
+    those that the pipeline sets count.
+    """
+    for commit in reversed(evidence.commits):
+        given = commit.info.operation_parameters
+        found = given.get("newClusteringColumns", given.get("clusterBy"))
+        if isinstance(found, str) and (columns := _columns_in(found)):
+            return columns
+    options = evidence.options
+    return tuple(name.lower() for name in (options.cluster_by if options is not None else None) or ())
+
+
+def _columns_in(text: str) -> tuple[str, ...]:
+    try:
+        found = codec.parsed(text)
+    except UnreadableJson:
+        found = text.split(",")
+    names = found if isinstance(found, list) else []
+    return tuple(str(name).strip().strip("`").lower() for name in names if str(name).strip())
 
 
 def _touched(run: Run) -> int:
@@ -399,6 +440,11 @@ def _partitions(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Advi
     partitions = len(layout.sizes)
     average = layout.bytes // partitions
     expected = max(1, -(-layout.bytes // FULL_FILE))
+    loses = (
+        " It needs discard_history, because it drops the closed versions of all rows (SCD type 2)."
+        if evidence.options.stored_as_scd_type == 2
+        else ""
+    )
     if partitions < LEAST_FILES or average > _SMALL_PARTITION or partitions < 4 * expected:
         return
     yield Advice(
@@ -412,7 +458,7 @@ def _partitions(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Advi
         value="null, with cluster_by for the columns by which readers filter",
         cost=f'one run with mode="reset" writes all rows again ({size(layout.bytes)}). Readers that filter '
         f"by the "
-        "partition columns then skip files by their bounds.",
+        f"partition columns then skip files by their bounds.{loses}",
         figures={
             "files": layout.files,
             "partitions": partitions,
@@ -450,10 +496,10 @@ def _masked_rows(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Adv
 
 
 def _vacuum(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Advice]:
-    garbage, target, layout = evidence.garbage, evidence.target, evidence.layout
+    garbage, target = evidence.garbage, evidence.target
     if garbage is None or garbage.bytes < LEAST_BYTES:
         return
-    if layout is not None and garbage.bytes * LEAST_FACTOR < layout.bytes:
+    if garbage.bytes * LEAST_FACTOR < evidence.target_bytes:
         return
     kept = text_of(FILE_RETENTION, target.configuration)
     yield Advice(
@@ -484,6 +530,12 @@ def _late_runs(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Advic
     if len(late) * LEAST_FACTOR < len(waits):
         return
     minutes = max(1, int(freshness // 120))
+    schedule, day = evidence.schedule, 86_400_000
+    often = runs_between(schedule if isinstance(schedule, str) else None, evidence.now - day, evidence.now)
+    if schedule == ON_CHANGE or (often is not None and often * minutes * 60_000 >= day):
+        # Runs start soon enough, and another schedule would not help.
+        return
+    on_change = f"{ON_CHANGE}, or " if evidence.is_watchable else ""
     runs = [run for run in evidence.applied if run.seal.number in waits]
     yield Advice(
         rule="late_runs",
@@ -492,7 +544,7 @@ def _late_runs(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Advic
         f"{runs[-1].commit.version} of the target) applied changes that were older than the freshness of "
         f"{span(round(freshness * 1000))}; the oldest was {span(max(late))} old.",
         setting="schedule",
-        value=f"on_change, or one run each {plural(minutes, 'minute')}",
+        value=f"{on_change}one run each {plural(minutes, 'minute')}",
         cost="more runs; those without work start no Spark.",
         figures={
             "runs": len(waits),
@@ -577,12 +629,13 @@ RULES: tuple[Callable[[Evidence, Sequence[Evidence]], Iterator[Advice]], ...] = 
 def idle_runs(group: str, schedule: str | None, evidences: Sequence[Evidence]) -> Iterator[Advice]:
     """Yield advice about the schedule of a group, if most of its runs had nothing to do.
 
-    A run without work leaves no trace in a log: the schedule says how many there were.
+    A run without work leaves no trace in a log: the schedule shows how many there were, if it was the same
+    all that time. A group whose sources cannot be watched keeps its schedule.
 
     :param schedule: as in a configuration
     :param evidences: about all tables of the group
     """
-    if not evidences or any(not evidence.commits for evidence in evidences):
+    if not evidences or any(not one.commits or not one.is_watchable for one in evidences):
         return
     now = max(evidence.now for evidence in evidences)
     start = max(evidence.commits[0].timestamp for evidence in evidences)
@@ -599,11 +652,11 @@ def idle_runs(group: str, schedule: str | None, evidences: Sequence[Evidence]) -
     yield Advice(
         rule="idle_runs",
         table=group,
-        found=f"in the last {span(now - start)}, the schedule {schedule!r} started {scheduled} runs, and "
-        f"{len(worked)} of them committed changes to {plural(len(evidences), 'table')}: {idle} runs had no "
-        f"work.",
+        found=f"in the last {span(now - start)}, the schedule {schedule!r} would start {scheduled} runs, and "
+        f"{plural(len(worked), 'run')} committed changes to {plural(len(evidences), 'table')}: {idle} runs "
+        f"would have no work.",
         setting="schedule",
-        value="on_change",
+        value=ON_CHANGE,
         cost="the triggerer looks at the logs of the sources about once a minute.",
         figures={"scheduled_runs": scheduled, "runs_with_work": len(worked), "expected_idle_runs": idle},
     )

@@ -1,12 +1,12 @@
 """Gathers from two logs what the advice about a pipeline rests on. Reads no data, and starts no process.
 
-The work is bounded: a number of the newest commits of each log, the files of one version of the target,
-and one
-request for a removed file.
+The work is bounded: a number of the newest commits of each log, the list of the files of one version of the
+target, and one request for a removed file. A commit with too many files is not read file by file.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -118,7 +118,10 @@ class Evidence:
     :param runs: the sealed commits among them, ascending
     :param layout: None if the target has too many files
     :param garbage: None without such files
+    :param target_bytes: of the target's active files
     :param freshness: seconds, from the configuration
+    :param schedule: that of the pipeline's group in a configuration
+    :param is_watchable: whether this schedule may be ``on_change``
     :param bounded_keys: the keys that can have bounds, as the target spells them
     """
 
@@ -131,7 +134,10 @@ class Evidence:
     runs: tuple[Run, ...] = ()
     layout: Layout | None = None
     garbage: Garbage | None = None
+    target_bytes: int = 0
     freshness: float | None = None
+    schedule: Any = None
+    is_watchable: bool = True
     bounded_keys: tuple[str, ...] = ()
 
     @cached_property
@@ -180,6 +186,7 @@ async def gather(
         runs=tuple(runs),
         layout=layout,
         garbage=garbage,
+        target_bytes=await asyncio.to_thread(lambda: recorded.target.num_bytes) if garbage is not None else 0,
         freshness=freshness,
         bounded_keys=tuple(keys),
     )
@@ -235,16 +242,23 @@ async def _files(
         is_free = commit.timestamp <= free_until and (done_to is None or commit.timestamp > done_to)
         if not (commit.n_adds or commit.n_removes):
             continue
-        actions = [action async for action in log.actions(commit.version)]
-        added = [action for action in actions if isinstance(action, Add)]
-        bounds.update({action.key: _bounds(action.stats, keys) for action in added} if keys else {})
+        if commit.n_adds + commit.n_removes > MOST_FILES:
+            # It is not read. It may add files again that earlier commits removed.
+            removed, since = {}, None
+            continue
+        paths: set[str] = set()
+        found: dict[str, Remove] = {}
+        async for action in log.actions(commit.version):
+            if isinstance(action, Add):
+                paths.add(action.path)
+                if keys:
+                    bounds[action.key] = _bounds(action.stats, keys)
+            elif isinstance(action, Remove) and is_free:
+                found[action.path] = action
         # A file whose masked rows change is removed and added in one commit.
-        paths = {action.path for action in added}
-        removed = {path: action for path, action in removed.items() if path not in paths}
-        for action in actions:
-            if isinstance(action, Remove) and is_free and action.path not in paths:
-                removed[action.path] = action
-                since = commit.version if since is None else since
+        removed = {path: action for path, action in (removed | found).items() if path not in paths}
+        if since is None and found.keys() - paths:
+            since = commit.version
     garbage = None
     if since is not None and removed and await log.has_file(next(iter(removed))):
         size = sum(action.size or 0 for action in removed.values())

@@ -48,6 +48,7 @@ class DetectedChanges:
     :param saved_plans: plans that bound the later run to the work detected here, by plan key
         (:class:`delta_cdc.run.saved_plans.SavedPlans`)
     :param target_version: newest version of the target; None without a target
+    :param table_id: Delta's id of the target; None without a target, or if it is not known
     :param version: the target's watermark; None without a watermark
     :param target: location of the target; location of the log if the pipeline has no apply
     :param plan: the plans as lines for people
@@ -63,6 +64,7 @@ class DetectedChanges:
     since: int | None = None
     saved_plans: dict[str, dict[str, Any]] = field(default_factory=dict)
     target_version: int | None = None
+    table_id: str | None = None
     version: int | None = None
     target: str | None = None
     plan: str = ""
@@ -229,6 +231,9 @@ def _detected(
     work_texts += [_describe_apply(plan)] if plan is not None and plan.spec is not None else []
     if pipeline_job.apply is None and ingest is not None and ingest.recorded is not None:
         target_version = ingest.recorded.target.version
+    recorded = plan.recorded if plan is not None else None
+    if pipeline_job.apply is None and ingest is not None:
+        recorded = ingest.recorded
     seal = plan.recorded.seal if plan is not None and plan.recorded is not None else None
     plans = [str(planned) for planned in (ingest, plan) if planned is not None]
     return DetectedChanges(
@@ -238,6 +243,7 @@ def _detected(
         since=target_version if pipeline_job.apply is not None else None,
         saved_plans=_saved_plans(pipeline_job.apply, plan),
         target_version=target_version if target_version is not None and target_version >= 0 else None,
+        table_id=recorded.target.table_id if recorded is not None else None,
         version=seal.watermark.version if seal is not None else None,
         target=written(pipeline_job),
         plan="\n".join(plans),

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
 def versions_of(
     pipeline: str, target: str, storage_options: dict[str, str] | None = None
-) -> tuple[int, int | None] | None:
-    """Return a target's newest version, and its watermark (None without one); None without a target."""
+) -> tuple[int, int | None, str] | None:
+    """Return a target's newest version, its watermark (None without one) and its id.
+
+    :return: None without a target
+    """
     recorded = reconcile(DeltaLog(target, storage_options), pipeline)
     if recorded is None:
         return None
-    return recorded.target.version, recorded.seal.watermark.version if recorded.seal is not None else None
+    watermark = recorded.seal.watermark.version if recorded.seal is not None else None
+    return recorded.target.version, watermark, recorded.target.table_id
 
 
 def committed(request: ApplyRequest | ReadRequest) -> TableVersion | None:

@@ -629,7 +629,15 @@ def test_the_manifest_has_what_the_event_has(
     given = context(ti=Ti(**{"detect_changes.tables": summary, "apply.return_value": done}))
     found = publish(given, *lake, manifest="${LAKE}/sales.json")
     written = published(str(tmp_path / "sales.json"))
-    assert (written.group, codec.encoded(written)["tables"]) == ("g", found)
-    assert len(found) == 2
+    assert written.group == "g"
+    assert codec.encoded(written)["tables"] == {name: {**one, "view": ""} for name, one in found.items()}
+    assert {name: one["table_id"] for name, one in found.items()} == {
+        one["pipeline"]: str(DeltaTable(one["target"]).metadata().id) for one in lake
+    }
     publish(given, *lake, manifest="${LAKE}/sales.json")
     assert published(str(tmp_path / "sales.json")) == written
+    # detect_changes was marked as successful; one table cannot be read.
+    for summaries in (None, {**summary, "quiet": {"status": "failed"}}):
+        given = context(ti=Ti(**{"detect_changes.tables": summaries, "apply.return_value": None}))
+        assert len(publish(given, *lake, manifest="${LAKE}/sales.json")) < 2
+        assert published(str(tmp_path / "sales.json")) == written
