@@ -82,7 +82,7 @@ def approved(text: Any, event: Any) -> str:
     if answer.get("chosen_options") == [APPROVE] and isinstance(text, str):
         return text
     raise LimitExceeded(
-        f"{name or 'A person'} did not approve the change. Nothing was written.",
+        f"{name or 'A person'} did not approve the change, so it was not written.",
         remedy="correct the source, then clear the task: it plans again.",
         argument="limits",
     )

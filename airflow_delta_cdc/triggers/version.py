@@ -28,6 +28,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.compat import HAS_STATE_STORES, SharedStreamProducer, asset_state_store
 from airflow_delta_cdc.triggers.base import WatchingTrigger
 from airflow_delta_cdc.triggers.patience import Patience, is_final
+from delta_cdc.core import arguments
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -58,8 +59,9 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
 
     Each event covers all changes since the previous one: ``table``, ``table_id``, ``version`` (the newest),
     ``previous_version`` (None the first time), ``timestamp`` and ``reason`` (``new_versions``,
-    ``table_created`` or ``table_recreated``). That of a partitioned table also has ``partitions``: the keys
-    of the changed partitions (:func:`airflow_delta_cdc.assets.partitions_asset`). The asset's state store
+    ``table_created`` or ``table_recreated``). With ``list_partitions``, that of a partitioned table also has
+    ``partitions``: the keys of the changed partitions
+    (:func:`airflow_delta_cdc.assets.partitions_asset`). The asset's state store
     contains the position of the trigger; if it has no position yet, the trigger fires once. If the triggerer
     dies, no event is lost, but an event may come twice.
 
@@ -78,6 +80,8 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     :param allow_recreation: True: the trigger fires if another job dropped the table and created it again at
         the same location. False: the trigger then logs an error, and does not fire until you delete its
         position from the asset's state store
+    :param list_partitions: True: each event lists the changed partitions. For this, the triggerer reads each
+        new commit of a partitioned table a second time, and as a whole
     :raises InvalidConfiguration: a condition is invalid
     """
 
@@ -93,6 +97,7 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
         delta_conn_id: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         allow_recreation: bool = True,
+        list_partitions: bool = False,
     ) -> None:
         super().__init__(
             table=table,
@@ -105,16 +110,17 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
             storage_options=storage_options,
         )
         self.asset_name = asset_name
+        self.list_partitions = arguments.flag("list_partitions", list_partitions)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the path of the class and the arguments of its constructor."""
-        path, arguments = super().serialize()
-        return path, {**arguments, "asset_name": self.asset_name}
+        path, given = super().serialize()
+        return path, {**given, "asset_name": self.asset_name, "list_partitions": self.list_partitions}
 
     def shared_stream_key(self) -> tuple[str, str]:
         """Return the key of this trigger's stream: all its arguments."""
-        path, arguments = self.serialize()
-        return path, json.dumps(arguments, sort_keys=True, default=str)
+        path, given = self.serialize()
+        return path, json.dumps(given, sort_keys=True, default=str)
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
@@ -180,7 +186,9 @@ class _Versions(SharedStreamProducer):
     async def _open(self) -> Watch:
         watch = self._watch
         if watch is None:
-            watch = await self._trigger.watch(await self._cursor.load(), lists_partitions=True)
+            watch = await self._trigger.watch(
+                await self._cursor.load(), lists_partitions=self._trigger.list_partitions
+            )
             self._watch = watch
         elif self._patience.failures:
             await self._trigger.renew(watch)

@@ -53,7 +53,9 @@ with DAG("careful", schedule=None, params=run_params(), max_active_runs=1):
 
 PARTITIONS = partitions_asset({watched!r})
 
-with DAG("watched", schedule=[watched_asset({watched!r}, poll_interval=0.3)], max_active_runs=1):
+WATCHED = watched_asset({watched!r}, poll_interval=0.3, list_partitions=True)
+
+with DAG("watched", schedule=[WATCHED], max_active_runs=1):
 
     @task(outlets=[PARTITIONS])
     def announce(triggering_asset_events=None, outlet_events=None):

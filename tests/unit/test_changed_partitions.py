@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -80,6 +85,37 @@ def test_predicates() -> None:
     ansi = partition_key({'a"b': "it's \\", "c": None})
     assert ansi is not None
     assert partition_predicate(ansi, "ansi") == '"a""b" = \'it\'\'s \\\' AND "c" IS NULL'
+
+
+@pytest.mark.parametrize("value", ["2026-11-28", "7", "1.50", "it's", "2026-11-28 10:00:00"])
+def test_deltalake_compares_the_texts_of_a_key(value: str) -> None:
+    columns = {
+        "2026-11-28": pa.array([date(2026, 11, 28), date(2026, 11, 29), None]),
+        "7": pa.array([7, 70, None], pa.int64()),
+        "1.50": pa.array([Decimal("1.50"), Decimal("1.51"), None]),
+        "it's": pa.array(["it's", "its", None]),
+        "2026-11-28 10:00:00": pa.array([datetime(2026, 11, 28, 10), datetime(2026, 11, 28, 11), None]),  # noqa: DTZ001
+    }
+    assert rows_of(columns[value], value) == 1
+    assert rows_of(columns[value], None) == 1
+
+
+def test_deltalake_does_not_compare_a_text_with_a_boolean() -> None:
+    """The documentation says so: if this fails, the packages have changed, and the text can go."""
+    with pytest.raises(Exception, match=r"(?i)boolean"):
+        rows_of(pa.array([True, False, None]), "true")
+    assert "boolean" in (partition_predicate.__doc__ or "")
+
+
+def rows_of(column: pa.Array, value: str | None) -> int:
+    """Return how many rows of a partition the package ``deltalake`` finds."""
+    key = partition_key({"c": value})
+    assert key is not None
+    with tempfile.TemporaryDirectory() as folder:
+        write_deltalake(folder, pa.table({"c": column, "id": [1, 2, 3]}), partition_by=["c"])
+        query = QueryBuilder().register("t", DeltaTable(folder))
+        found = query.execute(f"SELECT COUNT(*) FROM t WHERE {partition_predicate(key, 'ansi')}").read_all()
+    return int(found.column(0)[0].as_py())
 
 
 # -- commits --------------------------------------------------------------------------------------
@@ -189,6 +225,21 @@ def test_mapped_columns_have_their_own_names(tmp_path: Path) -> None:
     assert changed(table, at) == ("day=1/region=DE", f"day={NULL}/region=FR")
     other = table.commit("WRITE", remove("a", {"col-3": "1"}))
     assert changed(table, other) == (ALL,)
+
+
+def test_a_mapped_table_that_was_not_partitioned_is_changed_as_a_whole(tmp_path: Path) -> None:
+    """Its removed files have no values, and their rows are of any day, not of those without a day."""
+    table = create(tmp_path / "t", "day", mapped=True)
+    metadata = table.metadata()
+    metadata["metaData"]["partitionColumns"] = ["day"]
+    replaced = table.commit("WRITE", metadata, remove("a", {}), add("b", {"col-1": "1"}))
+    assert changed(table, replaced) == (ALL,)
+    # Without removed files, only NULL is missing.
+    added = table.commit("WRITE", metadata, add("c", {}), add("d", {"col-1": "2"}))
+    assert changed(table, added) == ("day=2", f"day={NULL}")
+    # Without new metadata, the partitioning is the same.
+    removed = table.commit("MERGE", remove("c", {}))
+    assert changed(table, removed) == (f"day={NULL}",)
 
 
 # -- what a watcher lists -------------------------------------------------------------------------

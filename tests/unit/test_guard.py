@@ -8,7 +8,7 @@ import pytest
 
 from delta_cdc.core.arguments import approval_text, row_limit
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.guard import Effect, Guard, approval, approved_version, most
+from delta_cdc.core.guard import Effect, Guard, approval, approved_version, described, most, nothing_written
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.run.table_arguments import requests
@@ -63,6 +63,21 @@ def test_what_exceeds_a_limit(guard: Guard, names: list[str]) -> None:
     texts = list(guard.exceeded(Effect(rows=100, deleted=20, changed=30)))
     assert [any(name in text for text in texts) for name in names] == [True] * len(names)
     assert len(texts) == len(names)
+
+
+def test_a_replacement_says_what_it_did_not_compare() -> None:
+    """A reset can change the value of every row that it keeps."""
+    assert described(Effect(9, 2, 5), replaces=False) == "it would end 2 and change 5 of 9 rows"
+    text = described(Effect(rows=9, deleted=2, changed=5), replaces=True)
+    assert "of 9 keys, 2 would go; 3 new keys would come" in text
+    assert "not compared" in text
+    assert "change" not in text
+
+
+def test_what_is_written_before_a_step_that_is_stopped() -> None:
+    assert nothing_written([]) == "Nothing was written."
+    assert nothing_written(["take_over", "take_over"]).startswith("The take-over is committed;")
+    assert nothing_written(["take_over", "apply"]).startswith("The commits of the run before this one stay;")
 
 
 def test_a_share_of_no_rows_protects_nothing() -> None:

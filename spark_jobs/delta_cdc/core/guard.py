@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 #: A whole number of rows, or a share of the target's rows as text, such as ``5 %``.
 Limit = int | str
@@ -104,6 +104,32 @@ class Guard:
             if limit is not None and protects and count > most(limit, effect.rows):
                 of_rows = f" ({100 * count / effect.rows:.1f} %)" if effect.rows else ""
                 yield f"it would {verb} {count} of {effect.rows} rows{of_rows}, and {name} is {limit}"
+
+
+def described(effect: Effect, *, replaces: bool) -> str:
+    """Return a sentence without a full stop about an effect that exceeds no limit.
+
+    :param replaces: the step writes all rows again, and only the keys were compared
+    """
+    if not replaces:
+        return f"it would end {effect.deleted} and change {effect.changed} of {effect.rows} rows"
+    return (
+        f"it would write all rows again: of {effect.rows} keys, {effect.deleted} would go; "
+        f"{effect.changed - effect.deleted} new keys would come; "
+        "the values of the other keys were not compared"
+    )
+
+
+def nothing_written(earlier: Sequence[str]) -> str:
+    """Return what a step that is stopped has written, as a sentence.
+
+    :param earlier: the kinds of the steps that the run committed before it
+    """
+    if not earlier:
+        return "Nothing was written."
+    if set(earlier) == {"take_over"}:
+        return "The take-over is committed; nothing else was written."
+    return "The commits of the run before this one stay; nothing else was written."
 
 
 def approval(ending_version: int, effect: Effect, **identity: object) -> str:

@@ -66,8 +66,9 @@ def partition_predicate(key: str, dialect: Literal["spark", "ansi"] = "spark") -
     the predicate is ``TRUE``.
 
     :param key: see :func:`partition_values`
-    :param dialect: how names and texts are quoted: ``ansi`` is for DuckDB, Polars and the package
-        ``deltalake``
+    :param dialect: how names and texts are quoted: ``ansi`` is for engines with the quotes of standard
+        SQL. That of the package ``deltalake`` does not compare a text with a boolean: for a boolean column,
+        write the condition from :func:`partition_values`
     :raises InvalidConfiguration: it is no such key
     """
     name, text = (sql.quote, sql.string) if dialect == "spark" else (_ansi_name, _ansi_text)

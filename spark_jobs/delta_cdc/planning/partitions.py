@@ -47,9 +47,9 @@ def changed_partitions(commits: Iterable[Commit | None], state: TableState) -> t
             continue
         if commit is None or not commit.names_partitions or len(commit.partitions) > MOST_PARTITIONS:
             return (ALL,)
-        # Spark omits NULL of a removed file, and with column mapping of each file. Without column mapping, a
-        # commit that may change the partitioning may also remove files without that column.
-        may_omit = is_mapped or commit.metadata is None
+        # Spark omits NULL of a removed file, and with column mapping of each file. But a commit that may
+        # change the partitioning may also remove files that have no value for a new partition column.
+        may_omit = commit.metadata is None or (is_mapped and commit.n_data_removes == 0)
         for partition in commit.partitions:
             key = _key(dict(partition), names, may_omit=may_omit)
             if key is None:

@@ -104,7 +104,7 @@ def test_the_task_asks_and_continues_with_exactly_what_was_approved(source: LogT
     ],
 )
 def test_any_other_answer_applies_nothing(source: LogTable, asked: Asked, event: Any) -> None:
-    with pytest.raises(LimitExceeded, match="did not approve"):
+    with pytest.raises(LimitExceeded, match="did not approve the change, so it was not written"):
         operator(source, **WAIT).answered(CONTEXT, text=TEXT, event=event)
     assert asked.specs == []
 

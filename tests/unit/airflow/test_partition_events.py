@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from airflow.partition_mappers.identity import IdentityMapper
+from airflow.partition_mappers.temporal import StartOfMonthMapper
 from airflow.sdk.execution_time import comms, task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessor, OutletEventAccessors
 from airflow.sdk.execution_time.task_runner import _serialize_outlet_events
@@ -17,6 +20,7 @@ from tests.unit.airflow.test_apply_operator import Answer, operator, run
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+PAGE = Path(__file__).parents[3] / "docs" / "howto" / "partitions.md"
 KEYS = ["day=1", "day=2"]
 TARGET = partitions_asset("/lake/target")
 
@@ -113,3 +117,14 @@ def test_the_asset_of_partitions_is_one_of_its_own() -> None:
     assert partitions_asset("/data/für").uri.isascii()
     with pytest.raises(InvalidConfiguration, match="parses the DAG file"):
         partitions_asset("{{ params.target }}")
+
+
+@pytest.mark.parametrize("key", ["all", "day=__HIVE_DEFAULT_PARTITION__", "country=DE/day=2026-11-28"])
+def test_the_page_recommends_no_mapper_that_cannot_read_each_key(key: str) -> None:
+    """Airflow logs the error of a mapper, and starts no run."""
+    assert IdentityMapper().to_downstream(key) == key
+    mapper = StartOfMonthMapper(input_format="day=%Y-%m-%d")
+    assert mapper.to_downstream("day=2026-11-28")
+    with pytest.raises(ValueError, match="does not match"):
+        mapper.to_downstream(key)
+    assert "Do not use a mapper of Airflow" in " ".join(PAGE.read_text(encoding="utf-8").split())

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time import task_runner
@@ -20,13 +21,14 @@ from airflow.sdk.execution_time.comms import (
     SetAssetStateStoreByName,
 )
 from airflow.triggers.shared_stream import AckTimeout, SharedStreamManager
+from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 from airflow_delta_cdc.triggers import DeltaVersionTrigger, watched_asset
 from airflow_delta_cdc.triggers.patience import Patience
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
-from delta_cdc.planning.waiting import Watch
+from delta_cdc.planning.waiting import Condition, Watch
 from tests.unit.airflow.tables import append
 
 if TYPE_CHECKING:
@@ -211,6 +213,35 @@ def test_a_wrong_condition_is_refused_when_the_dag_is_parsed(wrong: dict[str, An
         watcher("/t", **wrong)
     with pytest.raises(TableNameUnresolved):
         watched_asset("main.sales.orders")
+
+
+def test_only_a_watcher_that_lists_partitions_reads_whole_commits(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "t"
+    write_deltalake(str(table), pa.table({"day": [1], "id": [1]}), partition_by=["day"])
+    whole: list[Condition] = []
+    listed = Condition.listed
+
+    def recorded(condition: Condition) -> Any:
+        whole.append(condition)
+        return listed(condition)
+
+    monkeypatch.setattr(Condition, "listed", recorded)
+
+    async def scenario(**arguments: Any) -> list[str] | None:
+        async with running(watcher(table, **arguments)) as one:
+            _, number = await one.event()
+            one.stored(number)
+            day = 2 + len(DeltaTable(str(table)).file_uris())
+            rows = pa.table({"day": [day, day + 1], "id": [1, 2]})
+            write_deltalake(str(table), rows, mode="append")
+            return (await one.event())[0].get("partitions")
+
+    assert asyncio.run(scenario()) is None
+    assert whole == []
+    assert asyncio.run(scenario(list_partitions=True, asset="other")) == ["day=5", "day=6"]
+    assert len(whole) == 1
 
 
 # -- the cursor -----------------------------------------------------------------------------------

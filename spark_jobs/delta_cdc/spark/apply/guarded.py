@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import codec
 from delta_cdc.core.errors import LimitExceeded
-from delta_cdc.core.guard import Effect, approval, of_another_change
+from delta_cdc.core.guard import Effect, approval, described, nothing_written, of_another_change
 from delta_cdc.core.sql import quote
 from delta_cdc.core.uris import short_name
 from delta_cdc.spark.apply import target_columns
@@ -48,7 +48,7 @@ def exceeded(
             return LimitExceeded(
                 f"The {step.kind} of {short_name(spec.source_uri)} ({step}) into {spec.target_uri} was "
                 f"stopped: it would write {rows} rows, and min_source_rows is {guard.min_source_rows}. "
-                "Nothing was written.",
+                f"{_written(spec, step)}",
                 remedy="look whether the source is whole; or lower min_source_rows.",
                 argument="limits",
             )
@@ -61,8 +61,8 @@ def exceeded(
     effect, ended = found
     texts = list(guard.exceeded(effect))
     if why is not None:
-        counts = f"it would end {effect.deleted} and change {effect.changed} of {effect.rows} rows"
-        texts = [why, *(texts or [counts])]
+        replaces = step.kind == "reset" and ended is not None
+        texts = [why, *(texts or [described(effect, replaces=replaces)])]
     if not texts:
         return None
     keys = shape.keys if shape is not None else ()
@@ -141,12 +141,17 @@ def _error(
     shown = f" Some of the rows that it would end: {samples}." if samples else ""
     return LimitExceeded(
         f"The {step.kind} of {short_name(spec.source_uri)} ({step}) into {spec.target_uri} was stopped: "
-        f"{'; '.join(texts)}.{shown}{other} Nothing was written.",
+        f"{'; '.join(texts)}.{shown}{other} {_written(spec, step)}",
         remedy="look whether the source is whole. If the change is right, run once with "
         f"approve = {text}" + ("." if needs_approval else "; or raise the limit."),
         argument="approval_for" if needs_approval else "limits",
         approval=text,
     )
+
+
+def _written(spec: ApplySpec, step: Step) -> str:
+    earlier = [each.kind for each in spec.steps if each.seal_number < step.seal_number]
+    return nothing_written([] if spec.dry_run else earlier)
 
 
 def _current(session: SparkSession, spec: ApplySpec) -> DataFrame:
