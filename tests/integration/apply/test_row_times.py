@@ -284,13 +284,27 @@ def test_the_time_of_an_ingested_event_is_that_of_its_source(spark: SparkSession
     }
     flow = LogFlow(spark, log, str(tmp_path / "target"), arguments)
     post((1, "a", "10", times[2]), (2, "a", "10", None), (3, "a", "10", times[2]))
+    # The same event again, with another time, at once and later; and two that differ.
+    post(
+        (4, "a", "10", times[4]), (4, "a", "10", times[2]), (5, "a", "10", times[2]), (6, "a", "10", times[4])
+    )
+    post((7, "z", "10", times[1]), (7, "a", "10", times[6]))
     flow.apply()
+    post((5, "a", "10", times[4]), (6, "a", "10", times[2]))
     # Late, equal, and with an earlier time than the event before it.
     post((1, "b", "05", times[1]), (2, "b", "20", times[3]), (3, "a", "20", times[3]))
     post((1, "a", "30", times[5]), (1, "c", "30", times[6]), (3, "d", "30", times[0]))
     flow.apply()
     found = {row["id"]: (row["v"], row["created_at"], row["changed_at"]) for row in flow.rows()}
-    assert found == {1: ("c", times[1], times[6]), 2: ("b", None, times[3]), 3: ("d", times[2], times[0])}
+    repeated = dict.fromkeys((4, 5, 6), ("a", times[2], times[2]))
+    others = {1: ("c", times[1], times[6]), 2: ("b", None, times[3]), 3: ("d", times[2], times[0])}
+    assert found == {**others, **repeated, 7: ("a", times[6], times[6])}
+    # The event that counts gives its time, even if it is not the latest one.
+    by_value = {**arguments, "on_conflict": {"last_by": ["v"]}}
+    other = LogFlow(spark, log, str(tmp_path / "by_value"), by_value, pipeline="by_value")
+    other.apply()
+    found = {row["id"]: (row["v"], row["created_at"], row["changed_at"]) for row in other.rows()}
+    assert found == {**others, **repeated, 7: ("z", times[1], times[1])}
 
 
 def test_an_expired_log_keeps_the_times_that_a_target_has(spark: SparkSession, tmp_path: Path) -> None:
@@ -428,6 +442,34 @@ def test_the_hash_of_a_history(spark: SparkSession, tmp_path: Path) -> None:
     assert verified(flow) == {}
     flow.apply(mode="reload")
     assert {row["row_hash"] for row in flow.rows()} - before == {renamed[1]}
+
+
+def test_columns_that_only_the_target_has_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
+    """Another program added one, and the source dropped one: the hash is that of the source's row."""
+    flow = _feed(spark, tmp_path, except_column_list=None, schema_evolution="keep_dropped")
+    flow.apply()
+    spark.sql(f"ALTER TABLE delta.`{flow.target}` ADD COLUMN theirs STRING")
+    spark.sql(f"UPDATE delta.`{flow.target}` SET theirs = 't'")
+    source = f"delta.`{flow.log}`"
+    spark.sql(f"UPDATE {source} SET name = 'Al' WHERE id = 1")
+    spark.sql(f"ALTER TABLE {source} DROP COLUMN note")
+    spark.sql(f"UPDATE {source} SET name = 'Bob' WHERE id = 2")
+    spark.sql(f"INSERT INTO {source} VALUES (4, 'Di')")
+    flow.apply()
+    rows = {row["id"]: row for row in flow.rows()}
+    assert {key: (row["note"], row["theirs"]) for key, row in rows.items()} == {
+        **dict.fromkeys((1, 2, 3), ("n", "t")),
+        4: (None, None),
+    }
+    # Rows from before the drop keep the hash of the values that they were written with.
+    written = {
+        1: {"id": 1, "name": "Al", "note": "n"},
+        2: {"id": 2, "name": "Bob"},
+        3: {"id": 3, "name": "Cy", "note": "n"},
+        4: {"id": 4, "name": "Di"},
+    }
+    assert {key: row["row_hash"] for key, row in rows.items()} == {k: hashed(v) for k, v in written.items()}
+    assert verified(flow) == {}
 
 
 def test_rows_without_keys_have_a_hash(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Each key is a history of its own: ``DELTA_CDC_HISTORIES`` is their number.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import random
 from collections import Counter
@@ -432,6 +433,63 @@ def test_tables_of_events_are_sources(spark: SparkSession, tmp_path: Path) -> No
     ]
     assert [one.applied for one in loaded] == [True, False]
     assert {row.id for row in spark.read.format("delta").load(str(tmp_path / "once")).collect()} == {1, 3}
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ", "BIGINT"])
+def test_events_that_a_time_orders_give_rows_their_times(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """The time of an event is its sequence if that is a TIMESTAMP; of another type it is unknown."""
+    log, target = str(tmp_path / "log"), str(tmp_path / "target")
+    of_log = {**OF_EVENTS, "except_column_list": ["op", "at"], "target_kind": "change_log"}
+    layout = {"created_column": "created_at", "changed_column": "changed_at"}
+
+    def at(day: int) -> dt.datetime:
+        return dt.datetime(2026, 1, day, 12, 30, 15, 123456)  # noqa: DTZ001
+
+    def post(name: str, *posted: tuple[int, str | None, int]) -> None:
+        rows = [(key, value, day, "U" if value else "D") for key, value, day in posted]
+        of_day = {"BIGINT": "day"}.get(
+            kind, f"CAST(make_timestamp(2026, 1, day, 12, 30, 15.123456) AS {kind})"
+        )
+        given = spark.createDataFrame(rows, "id BIGINT, name STRING, day INT, op STRING")
+        given = given.selectExpr("id", "name", f"CAST({of_day} AS {kind}) AS at", "op")
+        given.write.format("delta").mode("append").save(str(tmp_path / name))
+        apply_changes(
+            *(spark, str(tmp_path / name), log), pipeline=f"p.{name}", keys=["id"], sequence_by="at", **of_log
+        )
+
+    def found(mode: str | None = None) -> dict[int, tuple[Any, ...]]:
+        more = {} if mode is None else {"mode": mode}
+        apply_changes(
+            *(spark, log, target), pipeline="p", keys=["id"], delete_mode="soft", layout=layout, **more
+        )
+        rows = spark.read.format("delta").load(target).collect()
+        return {row.id: (row.name, row._deleted, row.created_at, row.changed_at) for row in rows}
+
+    post("eu", (1, "a", 3), (2, "b", 3), (3, "c", 3), (3, None, 5))
+    post("us", (1, "a", 6), (4, "d", 4), (4, "d", 4))
+    first = {
+        1: ("a", False, 3, 3),
+        2: ("b", False, 3, 3),
+        3: ("c", True, 3, 5),
+        4: ("d", False, 4, 4),
+    }
+    # An event that begins a life earlier, one between two, and one after a delete, from the other source.
+    then = {1: ("a", False, 2, 6), 2: ("x", False, 3, 7), 3: ("e", False, 8, 8), 4: ("d", True, 1, 9)}
+
+    def expected(days: dict[int, tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
+        known = kind == "TIMESTAMP"
+        return {
+            key: (name, is_deleted, *(at(day) if known else None for day in of_row))
+            for key, (name, is_deleted, *of_row) in days.items()
+        }
+
+    assert found() == expected(first)
+    post("us", (1, "z", 2), (1, "y", 4), (2, "x", 7), (3, "e", 8))
+    post("eu", (4, "d", 1), (4, None, 9))
+    assert found() == expected(then)
+    assert found("reload") == expected(then), "the whole log gives the same times"
 
 
 def test_a_configuration_runs_sources_first(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:

@@ -43,20 +43,26 @@ _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 def with_hash(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:
     """Return rows with the hash of their values; without the option, ``rows``.
 
-    Columns that ``partition_by`` computes do not count: they belong to the layout.
-
     :param rows: with the values of the shape
     """
     if options.row_hash_column is None:
         return rows
+    return rows.withColumn(options.row_hash_column, F.expr(hash_sql(counted(shape, options))))
+
+
+def counted(shape: Shape, options: ApplyOptions) -> dict[str, DataType]:
+    """Return the columns that count, and their types: those that the pipeline fills from its source.
+
+    A column that only the target has (``keep_dropped``, or of a table that existed before) does not count:
+    another program may change it, and the source cannot compute its part of the hash. Columns that
+    ``partition_by`` computes belong to the layout.
+    """
     computed = {name.lower() for name, text in options.partition_by.items() if text is not None}
-    fields = [
-        field
+    return {
+        field.name: field.dataType
         for field in shape.schema.fields
         if field.name.lower() not in computed and field.name != shape.flag
-    ]
-    text = hash_sql({field.name: field.dataType for field in fields})
-    return rows.withColumn(options.row_hash_column, F.expr(text))
+    }
 
 
 def hash_sql(columns: dict[str, DataType]) -> str:

@@ -102,16 +102,14 @@ def _one_each(tied: DataFrame, shape: Shape, options: ApplyOptions, group: list[
         merged = F.when(
             all_merged[_CONFLICT] | all_merged[_DIFFERENT] & (all_merged[KIND] == DELETE), last_event
         ).otherwise(merged)
-    times = [] if shape.time_type is None else [TIME]
     groups = tied.groupBy(*group).agg(
         merged.alias("m"),
         all_merged[_DIFFERENT].alias(_DIFFERENT),
         F.max(IN_BATCH).alias(IN_BATCH),
         F.max(reserved_columns.COMMIT_VERSION).alias(reserved_columns.COMMIT_VERSION),
-        *[F.max(name).alias(name) for name in times],
     )
-    columns = [F.col(f"m.{name}").alias(name) for name in (KIND, states.AFTER, AUTHORED, _CONFLICT)]
-    return groups.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION, *times)
+    columns = [F.col(f"m.{name}").alias(name) for name in all_merged if name != _DIFFERENT]
+    return groups.select(*group, *columns, _DIFFERENT, IN_BATCH, reserved_columns.COMMIT_VERSION)
 
 
 def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Shape) -> dict[str, Column]:
@@ -136,12 +134,19 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
     any_state = F.first(F.when(is_upsert, F.col(states.AFTER)), ignorenulls=True)
     state = partial_columns.rebuilt(parts, shape, any_state, values) if parts else any_state
     deleted = n_deletes > 0
+    is_uneven = balanced(or_, [F.lit(False), *uneven])
+    times = {}
+    if shape.time_type is not None:
+        # An equal event changes nothing, so the first time counts; parts are complete with the last one.
+        is_delete = counts & (F.col(KIND) == DELETE)
+        of_upserts = [make(F.when(is_upsert, F.col(TIME))) for make in (F.max, F.min)]
+        of_state = F.when(is_uneven, of_upserts[0]).otherwise(of_upserts[1])
+        times[TIME] = F.when(deleted, F.min(F.when(is_delete, F.col(TIME)))).otherwise(of_state)
     return {
         KIND: F.when(deleted, DELETE).otherwise(UPSERT),
         states.AFTER: F.when(~deleted, state),
         AUTHORED: F.when(~deleted & F.first(flags, ignorenulls=True).isNotNull(), F.array(*carried)),
         _CONFLICT: ~deleted & disagree,
-        _DIFFERENT: (deleted & (n_upserts > 0))
-        | disagree
-        | (~deleted & balanced(or_, [F.lit(False), *uneven])),
+        _DIFFERENT: (deleted & (n_upserts > 0)) | disagree | (~deleted & is_uneven),
+        **times,
     }
