@@ -307,7 +307,7 @@ def test_one_approval_passes_limits_too(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_take_over_is_committed_before_a_person_is_asked(case: Case, tmp_path: Path) -> None:
+def test_a_take_over_is_committed_before_an_approval(case: Case, tmp_path: Path) -> None:
     target = str(tmp_path / "target")
     apply_changes(case.spark, case.feed, target, pipeline="old", keys=["id"])
     arguments: dict[str, Any] = {
