@@ -7,6 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from airflow_delta_cdc.groups import xcoms
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidXCom, NullKey
@@ -211,7 +212,7 @@ def test_the_group_names_the_targets_of_the_dag(tmp_path: Path) -> None:
     given = context(
         ti=Ti(**{"detect_changes.tables": {"busy": evil, "evil": evil}, "apply.return_value": tasks})
     )
-    versions = {"target": one["target"], "target_version": 7, "version": 7, "seals": {}}
+    versions = {"target": one["target"], "target_version": 7, "version": 7, "table_id": "", "seals": {}}
     assert publish(given, one) == {"busy": versions}
     assert not any(accessor.asset_alias_events for accessor in given["outlet_events"]._dict.values())
 
@@ -229,6 +230,7 @@ def test_a_target_by_name_is_published_by_its_name(tmp_path: Path) -> None:
                 publish(given, by_name)
         else:
             versions = {"target": "main.sales.busy", "target_version": 0, "version": 0, "seals": {}}
+            versions["table_id"] = str(DeltaTable(str(tmp_path / "busy")).metadata().id)
             assert publish(given, by_name) == {"busy": versions}
 
 
