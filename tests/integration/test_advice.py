@@ -92,6 +92,7 @@ def near(found: float, expected: float) -> bool:
 
 
 # -- what runs read and write ----------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_feed_is_off_and_runs_read_whole_files(spark: SparkSession, tmp_table: Table) -> None:
     source, target = tmp_table("source"), tmp_table("target")
     make(spark, source, PLAIN)
@@ -381,6 +382,7 @@ def test_a_retention_that_the_slowest_reader_nearly_exceeds(spark: SparkSession,
     assert applied.waited / 1000 < one.figures["expected_kept_seconds"] == 2 * 86_400
 
 
+@pytest.mark.slow
 def test_silence_if_all_is_well(spark: SparkSession, tmp_table: Table) -> None:
     source, target = tmp_table("source"), tmp_table("target")
     make(spark, source, FEED)

@@ -106,6 +106,7 @@ def _same(spark: SparkSession, file: Path) -> None:
         assert rows[0] == rows[1], table.pipeline
 
 
+@pytest.mark.slow
 def test_a_folder(spark: SparkSession, lake: Path, tmp_path: Path, capsys: Any) -> None:
     """The YAML has proven keys alone; lint refuses a table without; runs are right, and find new tables."""
     file, silver = tmp_path / "bronze.yaml", tmp_path / "silver"

@@ -218,6 +218,7 @@ def test_a_table_that_comes_from_elsewhere(spark: SparkSession, tmp_path: Path) 
     }
 
 
+@pytest.mark.slow
 def test_columns_of_the_layout_after_the_first_run(spark: SparkSession, tmp_path: Path) -> None:
     flow = _small(spark, tmp_path, delete_mode="new_version")
     flow.apply()

@@ -176,6 +176,7 @@ def _times(flow: LogFlow) -> dict[int, tuple[int | None, int | None]]:
     }
 
 
+@pytest.mark.slow
 def test_what_runs_do_to_the_times_of_a_feed(spark: SparkSession, tmp_path: Path) -> None:
     flow = _feed(spark, tmp_path)
     source, target = (f"delta.`{table}`" for table in (flow.log, flow.target))
@@ -232,6 +233,7 @@ def test_what_runs_do_to_the_times_of_a_feed(spark: SparkSession, tmp_path: Path
     assert set(_times(flow).values()) == {(8, 8)}, "a reset knows only the version that it reads"
 
 
+@pytest.mark.slow
 def test_soft_deletes_and_a_chain_of_a_feed(spark: SparkSession, tmp_path: Path) -> None:
     flow = _feed(spark, tmp_path, delete_mode="soft", publish_changes=True)
     source = f"delta.`{flow.log}`"
@@ -263,6 +265,7 @@ def test_soft_deletes_and_a_chain_of_a_feed(spark: SparkSession, tmp_path: Path)
 
 
 # -- logs -----------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_the_time_of_an_ingested_event_is_that_of_its_source(spark: SparkSession, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     columns = {name: kind or "string" for name, kind in LOG_COLUMNS.items()}
@@ -307,6 +310,7 @@ def test_the_time_of_an_ingested_event_is_that_of_its_source(spark: SparkSession
     assert found == {**others, **repeated, 7: ("z", times[1], times[1])}
 
 
+@pytest.mark.slow
 def test_an_expired_log_keeps_the_times_that_a_target_has(spark: SparkSession, tmp_path: Path) -> None:
     log, ddl = str(tmp_path / "log"), "id int, v string, w string, seq int, op string, cols array<string>"
     create_log(spark, log, ddl, ("id",))

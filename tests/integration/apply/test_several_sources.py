@@ -435,6 +435,7 @@ def test_tables_of_events_are_sources(spark: SparkSession, tmp_path: Path) -> No
     assert {row.id for row in spark.read.format("delta").load(str(tmp_path / "once")).collect()} == {1, 3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMP_NTZ", "BIGINT"])
 def test_events_that_a_time_orders_give_rows_their_times(
     spark: SparkSession, tmp_path: Path, kind: str

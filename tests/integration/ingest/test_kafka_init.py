@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from delta_cdc.cli import main
 from delta_cdc.config import lint, load
 from delta_cdc.core.sql import quote
@@ -41,6 +43,7 @@ def _message(op: str, number: int, lsn: int, city: str | None) -> tuple[str, str
     return json.dumps(key), json.dumps(value)
 
 
+@pytest.mark.slow
 def test_topics_with_a_prefix(spark: SparkSession, kafka: Broker, tmp_path: Path, capsys: Any) -> None:
     for topic in ("init.public.a", "init.public.b", "init.public.none", "init.odd", "other.public.c"):
         kafka.create_topic(topic, partitions=2)
