@@ -123,8 +123,7 @@ def declare_assets(
 def group_asset(group: str) -> Asset:
     """Return the asset of a group, whose events contain the versions of all its targets.
 
-    ``event.extra["tables"]`` is ``{pipeline: {target, target_version, version, seals,
-    table_id}}``.
+    ``event.extra["tables"]`` is ``{pipeline: {target, target_version, version, seals, table_id}}``.
 
     :param group: name of the group
     """

@@ -41,7 +41,7 @@ class PublishOperator(GroupOperator):
     :param detections: ids of the tasks that detected changes
     :param applies: ids of the mapped tasks that applied them
     :param manifest: path or URI of a file that gets the same map, replaced as a whole; may have
-    ``${VARIABLES}``
+        ``${VARIABLES}``
     """
 
     ui_color = "#e8f1d4"

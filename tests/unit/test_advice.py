@@ -1,13 +1,18 @@
-"""The rules of advice: what the logs must prove before a rule speaks. The figures: "
-"tests/integration/test_advice.py."""
+"""The rules of advice: what the logs must prove before a rule speaks.
+
+``tests/integration/test_advice.py`` compares the figures with what runs then show.
+"""
 
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from croniter import croniter_range
 
 from delta_cdc.cli import main
 from delta_cdc.core.options import ApplyOptions
@@ -427,15 +432,34 @@ def test_a_group_that_cannot_be_watched_keeps_its_schedule() -> None:
         ("30 8 * 2 *", 31, 14),
         ("0 8 * *", 1, None),
         ("0 24 * * *", 1, None),
-        ("0 8 * * mon", 1, None),
+        ("0 8 * * mon", 7, 1),
+        ("0 8 L * *", 31, None),
+        ("0 8 * * 5#1", 31, None),
+        ("0 8 * * * 30", 1, None),
+        ("H 8 * * *", 1, None),
         ("*/0 * * * *", 1, None),
-        ("5-1 * * * *", 1, None),
+        ("@on_change", 1, None),
         ("@hourly", 500, None),
         (None, 1, None),
     ],
 )
 def test_how_often_a_schedule_fires(schedule: str | None, days: int, count: int | None) -> None:
     assert runs_between(schedule, EPOCH, EPOCH + days * 24 * HOUR) == count
+
+
+def test_croniter_fires_as_often() -> None:
+    draw = random.Random(5)
+    for _ in range(60):
+        parts = [
+            draw.choice(["*", "*/17", str(draw.randint(low, high)), f"{low + 1}-{high}/3", f"{low},{high}"])
+            for low, high in ((0, 59), (0, 23), (1, 28), (1, 12), (0, 6))
+        ]
+        text, days = " ".join(parts), draw.randint(1, 40)
+        start, end = (EPOCH + hours * HOUR for hours in (0, days * 24))
+        times = croniter_range(*(datetime.fromtimestamp(one / 1000, UTC) for one in (start, end)), text)
+        # Unlike a schedule, the range has its first time, too.
+        expected = sum(time.timestamp() * 1000 > start for time in times)
+        assert runs_between(text, start, end) == expected, text
 
 
 def test_a_change_log_has_no_keys_and_no_source() -> None:

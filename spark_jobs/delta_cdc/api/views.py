@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_log = logging.getLogger(__name__)
-
 
 def create_views(
     spark: SparkSession,
@@ -31,12 +28,10 @@ def create_views(
 ) -> Publication:
     """Make a schema with a view of each target, as of the versions that the newest publish of a group named.
 
-    No catalog replaces many views at once. So each publish gets a schema of its own,
-    ``<schema>_<number>``. Once
-    all its views exist, the call names this schema in ``<manifest>.views.json``, which it replaces as a
-    whole. A
-    reader takes the schema and the names of the views from there. A repeated call does nothing, unless the
-    schema was dropped. A call that ends after that of a later publish leaves the later one named.
+    No catalog replaces many views at once. So each publish gets a schema of its own, ``<schema>_<number>``.
+    Once all its views exist, the call names this schema in ``<manifest>.views.json``, which it replaces as a
+    whole. A reader takes the schema and the names of the views from there. A repeated call does nothing,
+    unless the schema was dropped. A call that ends after that of a later publish leaves the later one named.
 
     The view of a pipeline has its name, with ``_`` for each character that is no letter, digit or ``_``.
 

@@ -28,10 +28,9 @@ def add(commands: Any) -> None:
         "views",
         help="show the versions that a group published together, and make views of them (starts no Spark)",
         description="The command reads the manifest that the task publish of a group writes. With --schema, "
-        "it "
-        "prints the SQL that makes a schema of views, one for each target as of its version; with --remote, "
-        "it "
-        "runs this SQL on a Spark Connect server, and names the schema in <manifest>.views.json.",
+        "it prints the SQL that makes a schema of views, one for each target as of its version; with "
+        "--remote, it runs this SQL on a Spark Connect server, and names the schema in "
+        "<manifest>.views.json.",
     )
     views.add_argument(
         "manifest", metavar="MANIFEST",

@@ -212,8 +212,7 @@ class DagKeys(TypedDict, total=False):
         _Text,
         Field(
             description="File that the task publish replaces with the versions that belong together, as a "
-            "path "
-            "or URI ending in .json; may have ${VARIABLES}. Without it, only the group's asset has them."
+            "path or URI ending in .json; may have ${VARIABLES}. Without it, only the group's asset has them."
         ),
     ]
     spark_conn_id: Annotated[

@@ -506,8 +506,7 @@ def _vacuum(evidence: Evidence, others: Sequence[Evidence]) -> Iterator[Advice]:
         rule="vacuum",
         table=target.uri,
         found=f"{plural(garbage.files, 'file')} that commits removed since version {garbage.since}, more "
-        f"than {kept} "
-        f"ago, still exist: {size(garbage.bytes)}.",
+        f"than {kept} ago, still exist: {size(garbage.bytes)}.",
         setting="DeltaVacuumOperator(tables)",
         value=f'["{target.uri}"]',
         cost=f"versions older than {kept} cannot be read any more. The operator waits for the pipelines that "

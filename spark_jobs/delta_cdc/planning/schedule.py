@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 
-_PRESETS = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-}
 #: The least and the greatest value of each field: minute, hour, day, month, day of the week.
-_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_PART = re.compile(r"(\*|\d{1,2}(?:-\d{1,2})?)(?:/(\d{1,2}))?", re.ASCII)
+_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 #: The longest time that is counted.
 _MOST_DAYS = 400
 
@@ -26,7 +17,8 @@ def runs_between(schedule: str | None, start_ms: int, end_ms: int) -> int | None
 
     :param schedule: as in a configuration
     :param start_ms: epoch milliseconds, as ``end_ms``
-    :return: None for other schedules: none at all, ``on_change``, cron texts with names
+    :return: None for other schedules: none at all, ``on_change``, the last day of a month; and without
+        croniter, which comes with Airflow
     """
     fields = _fields(schedule or "")
     if fields is None:
@@ -50,22 +42,19 @@ def runs_between(schedule: str | None, start_ms: int, end_ms: int) -> int | None
 
 
 def _fields(text: str) -> list[frozenset[int]] | None:
-    parts = _PRESETS.get(text.strip(), text).split()
-    if len(parts) != len(_RANGES):
+    """Return the values of each field. Counting with them is much faster than croniter's own steps."""
+    try:
+        from croniter import croniter
+    except ImportError:
         return None
-    fields = []
-    for part, (least, greatest) in zip(parts, _RANGES, strict=True):
-        values: set[int] = set()
-        for piece in part.split(","):
-            match = _PART.fullmatch(piece)
-            if match is None:
-                return None
-            first, _, last = (f"{least}-{greatest}" if match[1] == "*" else match[1]).partition("-")
-            # As cron does: a step makes a single number the beginning of a range.
-            end = int(last or (greatest if match[2] else first))
-            if int(first) < least or end > greatest or int(first) > end or match[2] == "0":
-                return None
-            values.update(range(int(first), end + 1, int(match[2] or 1)))
-        fields.append(frozenset(values))
-    fields[-1] = frozenset(value % 7 for value in fields[-1])
-    return fields
+    try:
+        found, of_month = croniter.expand(text)
+    except ValueError:
+        return None
+    values = [value for field in found for value in field if value != "*"]
+    if len(found) != len(_RANGES) or of_month or not all(isinstance(value, int) for value in values):
+        return None
+    return [
+        frozenset(range(least, greatest + 1) if field == ["*"] else field)
+        for field, (least, greatest) in zip(found, _RANGES, strict=True)
+    ]
