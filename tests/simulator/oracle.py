@@ -36,6 +36,7 @@ class Sealed:
     hash: str | None
     table_id: str
     planned_on: int
+    planned_in: str
 
     @classmethod
     def of(cls, table: Table, version: int) -> Sealed | None:
@@ -59,6 +60,7 @@ class Sealed:
             state["applied_to"].get("commit_hash"),
             state["applied_to"]["table_id"],
             (step.get("planned_on") or {}).get("version", -1),
+            (step.get("planned_on") or {}).get("table_id", ""),
         )
 
 
@@ -193,6 +195,10 @@ class Judge:
                 # Delta lets an append through; the project has to notice it before it publishes.
                 taint = f"version {version} was planned on {sealed.planned_on}"
                 return Chain(taint=taint, made=(*before.made, sealed))
+            if sealed.planned_in != self.table.snapshot(version).metadata["id"]:
+                # No store and no transaction of Delta can refuse it; each later run has to.
+                taint = f"version {version} was planned on table {sealed.planned_in}"
+                return Chain(taint=taint, made=before.made)
             if before.taint:
                 raise Violation(f"version {version}: a commit after {before.taint}")
             if last is None or last.pipeline != sealed.pipeline:

@@ -204,7 +204,7 @@ class LogTable:
         txn = {"txn": {"appId": app_id(seal.pipeline), "version": seal.number, "lastUpdated": EPOCH}}
         extra = [] if self.version >= 0 else [self.metadata()]
         protocol = [] if self.version >= 0 else [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}]
-        files = [self.add()] if rows else []
+        files = [self.add(part=given.pop("part", 0))] if rows else []
         return self.commit(
             given.pop("operation", "MERGE"),
             *protocol,

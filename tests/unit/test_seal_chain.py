@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.core.errors import CorruptLog, PipelineTakenOver, TargetHistoryChanged
+from delta_cdc.core.errors import (
+    CorruptLog,
+    PipelineTakenOver,
+    TargetChangedUnderneath,
+    TargetHistoryChanged,
+    TargetWithoutWatermark,
+)
 from delta_cdc.core.spec import OptimizeSpec
 from delta_cdc.core.watermark import Seal, TableVersion, app_id
 from delta_cdc.delta_log.actions import Commit, CommitInfo, Txn
@@ -50,18 +56,22 @@ def target(tmp_path: Path) -> LogTable:
     return made
 
 
-def overwrite(table: LogTable, version: int, *, of: Seal | None = None) -> None:
+def overwrite(table: LogTable, version: int, *, of: Seal | None = None, checkpointed: bool = False) -> None:
     """Put a commit with other rows in place of a version's commit, as a driver does that was frozen.
 
     :param of: the seal of the other commit; None: a plain append
+    :param checkpointed: readers take the files from a checkpoint of this version or a later one
     """
     at, files = table.version, table.files[table.version]
+    before = table.files.get(version - 1, frozenset())
+    lost = table.files[version] - before
     table.version = version - 1
     if of is None:
         table.commit("WRITE", table.add(part=7), parameters={"mode": "Append"})
     else:
-        table.write_seal(of, operation="WRITE")
-    table.version, table.files[at] = at, files
+        table.write_seal(of, operation="WRITE", part=7)
+    made = table.files[version] - before
+    table.version, table.files[at] = at, files if checkpointed else (files - lost) | made
 
 
 def look(table: LogTable, pipeline: str = "p") -> RecordedWatermark:
@@ -110,13 +120,54 @@ def test_a_lost_seal_that_a_checkpoint_knows(target: LogTable) -> None:
     from deltalake import DeltaTable
 
     DeltaTable(target.uri).create_checkpoint()
-    overwrite(target, 4)
+    overwrite(target, 4, checkpointed=True)
     target.append()
     with pytest.raises(TargetHistoryChanged, match="103, but the log has its transaction 104") as found:
         look(target)
     assert "RESTORE the table to version 3 " in found.value.remedy
     target.restore(3)
     assert look(target).next_number == 105
+
+
+def test_a_restore_that_hides_an_overwritten_commit(target: LogTable) -> None:
+    """The frozen driver overwrites version 4 after a RESTORE undid it, which removed other files."""
+    target.restore(3)
+    assert look(target).next_number == 105
+    overwrite(target, 4, of=seal(104, 4, planned_on=TableVersion("id-1", 3, target.sha256(3))))
+    with pytest.raises(
+        TargetHistoryChanged, match=r"Version 5 .* is a RESTORE to version 3, and 1 file"
+    ) as found:
+        look(target)
+    assert "RESTORE the table to version 3 " in found.value.remedy
+    target.restore(3)
+    assert look(target).next_number == 105
+
+
+def test_a_job_of_a_table_that_was_dropped(tmp_path: Path) -> None:
+    """Its transaction goes on behind the newest version of the table that another pipeline made there."""
+    table = LogTable(tmp_path / "target", table_id="id-2")
+    table.write_seal(seal(900, 0, kind="load", pipeline="q"))
+    planned = TableVersion("id-1", 0, "0" * 64)
+    table.write_seal(seal(101, 1, planned_on=planned, fingerprint="f:101"))
+    for pipeline in "pq":
+        with pytest.raises(TargetChangedUnderneath, match=r"Version 1 of .* job of pipeline p") as found:
+            look(table, pipeline)
+        assert "RESTORE the table to version 0" in found.value.remedy
+    with pytest.raises(TargetChangedUnderneath, match="was here before"):
+        run_sync(own_commits(DeltaLog(table.uri), "p", ["f"], after=-1))
+    table.restore(0)
+    assert look(table, "q").next_number == 901
+    with pytest.raises(TargetWithoutWatermark):
+        look(table)
+
+
+def test_a_commit_is_published_only_if_the_one_before_it_is_the_planned_one(target: LogTable) -> None:
+    chained(target, 105, 5, fingerprint="f:105")
+    ((made, _),) = run_sync(own_commits(DeltaLog(target.uri), "p", ["f"], after=4))
+    assert made.number == 105
+    overwrite(target, 4)
+    with pytest.raises(TargetHistoryChanged, match=r"Version 4 .* is not the commit that seal 105 "):
+        run_sync(own_commits(DeltaLog(target.uri), "p", ["f"], after=4))
 
 
 def test_every_walk_compares(target: LogTable) -> None:

@@ -59,12 +59,10 @@ def test_a_planted_defect_is_found(defect: Defect) -> None:
     assert found(defect) is not None
 
 
-@pytest.mark.xfail(strict=True, reason="a seal that was planned on another table is ignored, not refused")
 def test_a_job_does_not_commit_into_another_pipelines_new_table() -> None:
     assert outcome(STRAY) is None
 
 
-@pytest.mark.xfail(strict=True, reason="no seal in effect has the hash of the commit before the RESTORE")
 def test_an_overwritten_commit_is_found_behind_a_restore() -> None:
     assert outcome(HIDDEN) is None
 

@@ -15,23 +15,28 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import (
+    LogGap,
     NotADeltaTable,
     PipelineTakenOver,
     SealUnreadable,
     TableNotFound,
     TargetChangedUnderneath,
+    TargetHistoryChanged,
     TargetReplaced,
     TargetWithoutWatermark,
     TransactionRetentionSet,
+    VersionsExpired,
     WatermarkExpired,
 )
 from delta_cdc.core.properties import STATISTICS_COLUMNS
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.watermark import SEAL_FORMAT, Seal, TableVersion, app_id, format_of
 from delta_cdc.delta_log.actions import corrupt_commit
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.seal_chain import (
     Back,
     SealChain,
+    difference,
     history_changed,
     replaces,
     restored_version,
@@ -54,6 +59,11 @@ _APP_PREFIX = app_id("")
 #: Number of versions searched for seals of other pipelines, only to name them in an error; and for seals of a
 #: pipeline that no event is known of.
 _LOOK_BACK = 200
+#: The remedy for a target whose log lacks files that its newest version needs.
+_UNREADABLE = (
+    "restore the missing files of its _delta_log from a backup; or move the table away, and the next run "
+    "loads it again."
+)
 
 
 @dataclass(frozen=True)
@@ -177,15 +187,19 @@ async def reconcile_async(
     :raises WatermarkExpired: the sealed commit was cleaned from the log, and no watermark backup replaces it
     :raises PipelineTakenOver: another pipeline took the target over
     :raises TransactionRetentionSet: the table would forget the recorded watermark
+    :raises VersionsExpired: the log lacks files that the newest version needs, as :exc:`LogGap`
     """
     try:
         state = await log.snapshot()
+        stored = await log.transaction(app_id(pipeline))
     except (TableNotFound, NotADeltaTable):
         if await log.left_over():
             return None
         raise
+    except (VersionsExpired, LogGap) as error:
+        # The error names what to do about a source.
+        raise type(error)(error.message, remedy=_UNREADABLE) from error
     _refuse_retention(state)
-    stored = await log.transaction(app_id(pipeline))
     history = log.history()
     try:
         recorded = await _reconciled(
@@ -212,7 +226,7 @@ async def _reconciled(
     if walk.seal is not None and walk.seal.successor is not None and not closed:
         # Another pipeline owns the table, whatever happened to the table since.
         raise adopted_by(state, walk.seal)
-    SealChain(history, state.version, uri=state.uri, table_id=state.table_id).compare()
+    SealChain(history, state.version, uri=state.uri, table_id=state.table_id, refuse_strays=True).compare()
     _refuse_lost(state, walk, pipeline, stored)
     if walk.cleaned is not None and stored is not None:
         # A baseline does not help: an initial_load that stays in a DAG would set an old version.
@@ -297,13 +311,35 @@ async def own_commits(
     :param after: the oldest table version that one of the plans was made on; -1: no version
     :param run_id: also return all commits of this run, of any plan; "": no run
     :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
+    :raises TargetChangedUnderneath: the first commit was planned on another table
     """
-    commits = [
-        (seal, commit)
-        async for seal, commit in _in_effect(log, pipeline, await log.newest_version(), after)
-        if seal.step.fingerprint.rpartition(":")[0] in plans or (run_id and seal.step.run_id == run_id)
-    ]
+    try:
+        commits = [
+            (seal, commit)
+            async for seal, commit in _in_effect(log, pipeline, await log.newest_version(), after)
+            if seal.step.fingerprint.rpartition(":")[0] in plans or (run_id and seal.step.run_id == run_id)
+        ]
+        if commits:
+            await _refuse_other_base(log, *commits[-1])
+    except TargetHistoryChanged:
+        state = await log.snapshot()
+        chain = SealChain(
+            log.history(), state.version, uri=log.uri, table_id=state.table_id, refuse_strays=True
+        )
+        await chain.get(state.version)
+        raise
     return tuple(reversed(commits))
+
+
+async def _refuse_other_base(log: DeltaLog, seal: Seal, commit: Commit) -> None:
+    """Refuse a commit whose job stood still while the version that it was planned on got another file."""
+    planned = seal.step.planned_on
+    if planned is None or planned.commit_hash is None:
+        return
+    (before,) = await log.history().read([planned.version])
+    found = None if before is None else difference(before, seal, commit.version)
+    if before is not None and found is not None:
+        raise history_changed(log.uri, before.version, found, before.version - 1)
 
 
 async def commits_after(
@@ -371,10 +407,12 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
             break
         _refuse_unreadable(state, pipeline, commit)
         if restores(commit):
+            restored = restored_to(log, commit)
             walk.notes.append(
                 f"The target {state.uri} was restored in version {commit.version} to version "
-                f"{restored_to(log, commit)}: the watermark of that version applies."
+                f"{restored}: the watermark of that version applies."
             )
+            await _refuse_other_files(log, commit, restored)
         elif walk.replaced is None and replaces(commit):
             walk.replaced = commit
     walk.cleaned = back.cleaned
@@ -458,6 +496,27 @@ def restored_to(log: DeltaLog, restore: Commit) -> int:
         "name the time zone of that time, so the restored version is not known.",
         remedy="RESTORE the target to a version by its number, then run again.",
     )
+
+
+async def _refuse_other_files(log: DeltaLog, restore: Commit, restored: int) -> None:
+    """Refuse a RESTORE that did not bring back the files of its version.
+
+    It removes the files of the commits that it undoes. If one of these is overwritten later, the files of the
+    new commit stay in the table, and no seal in effect was planned on that commit.
+    """
+    try:
+        found, wanted = await log.files(restore.version), await log.files(restored)
+    except VersionsExpired:
+        # The walk then meets the end of the log, too.
+        return
+    if found != wanted:
+        raise history_changed(
+            log.uri,
+            restore.version,
+            f"is a RESTORE to version {restored}, and {plural(len(found ^ wanted), 'file')} of the two "
+            "versions differ, so that a commit between them is not the one that was undone",
+            restored,
+        )
 
 
 # -- refusals -----------------------------------------------------------------------------------

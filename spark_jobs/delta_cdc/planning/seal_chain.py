@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.errors import TargetHistoryChanged
+from delta_cdc.core.errors import TargetChangedUnderneath, TargetHistoryChanged
 from delta_cdc.core.history import is_restore, replaces_all_rows
 from delta_cdc.core.watermark import Seal, app_id
 
@@ -106,6 +106,7 @@ class SealChain:
     :param table_id: seals that were planned on another table do not count (as in a quarantine). None: the
         table that the newest seal was planned on
     :param can_restore: a RESTORE undoes commits. False for staging, whose seals count whatever was restored
+    :param refuse_strays: a seal that was planned on another table than ``table_id`` is an error
     """
 
     def __init__(
@@ -116,11 +117,13 @@ class SealChain:
         uri: str,
         table_id: str | None = None,
         can_restore: bool = True,
+        refuse_strays: bool = False,
     ) -> None:
         self._history = history
         self._uri = uri
         self._table_id = table_id
         self._can_restore = can_restore
+        self._strays = _Strays(table_id) if refuse_strays and table_id is not None else None
         #: The next version to compare; -1 at the end.
         self._next = newest
         #: By version: the seals planned on it, each with its own version.
@@ -142,6 +145,7 @@ class SealChain:
 
         :raises TargetHistoryChanged: a commit is not the one that a seal was planned on, or two seals of a
             pipeline have numbers that do not rise
+        :raises TargetChangedUnderneath: a job that was planned on another table committed into this one
         """
         while (commit := self._history.known(self._next)) is not None:
             self._compare(commit)
@@ -152,15 +156,11 @@ class SealChain:
 
     def _compare(self, commit: Commit) -> None:
         for later, version in self._planned.pop(commit.version, ()):
-            planned = later.step.planned_on
-            if planned is not None and commit.sha256 != planned.commit_hash:
-                raise self._changed(
-                    commit.version,
-                    f"is not the commit that seal {later.number} of pipeline {later.pipeline} (version "
-                    f"{version}) was planned on: the SHA-256 of its file is {commit.sha256[:_SHOWN]}…, and "
-                    f"that seal has {str(planned.commit_hash)[:_SHOWN]}…",
-                )
+            if other := difference(commit, later, version):
+                raise self._changed(commit.version, other)
         seal = any_seal_of(commit)
+        if self._strays is not None and (found := self._strays.see(commit, seal)) is not None:
+            raise stray(self._uri, *found)
         planned = seal.step.planned_on if seal is not None else None
         if seal is None or planned is None or self._table_id not in (None, planned.table_id):
             return
@@ -178,6 +178,67 @@ class SealChain:
 
     def _changed(self, version: int, difference: str) -> TargetHistoryChanged:
         return history_changed(self._uri, version, difference, version - 1 if self._can_restore else -1)
+
+
+class _Strays:
+    """Looks for seals of jobs that were planned on another table, from newer to older commits.
+
+    Delta lets such a commit through: a transaction compares only the versions after the one that it has read.
+
+    :param table_id: the table's id in its newest version
+    """
+
+    def __init__(self, table_id: str) -> None:
+        self._table_id = table_id
+        #: Whether the table may have had another id before the commits that were seen.
+        self._may_differ = False
+        self._found: tuple[Seal, int] | None = None
+
+    def see(self, commit: Commit, seal: Seal | None) -> tuple[Seal, int] | None:
+        """Return the stray seal, and its version, once it is proven that the table had its id by then."""
+        if commit.metadata is not None:
+            self._may_differ = True
+            if commit.metadata.id != self._table_id:
+                self._found = None
+            return self._found
+        planned = seal.step.planned_on if seal is not None else None
+        if seal is None or planned is None:
+            return None
+        if planned.table_id == self._table_id:
+            return self._found
+        self._found = self._found or (seal, commit.version)
+        return None if self._may_differ else self._found
+
+
+def difference(before: Commit, seal: Seal, version: int) -> str | None:
+    """Return how a commit differs from the one that a seal was planned on, as a verb and what follows.
+
+    :param before: the commit of the version that the seal was planned on
+    :param version: the version that has the seal
+    """
+    planned = seal.step.planned_on
+    if planned is None or planned.commit_hash in (None, before.sha256):
+        return None
+    return (
+        f"is not the commit that seal {seal.number} of pipeline {seal.pipeline} (version {version}) was "
+        f"planned on: the SHA-256 of its file is {before.sha256[:_SHOWN]}…, and that seal has "
+        f"{str(planned.commit_hash)[:_SHOWN]}…"
+    )
+
+
+def stray(uri: str, seal: Seal, version: int) -> TargetChangedUnderneath:
+    """Build the error for a commit of a job that was planned on an earlier table at the same place.
+
+    :param version: the version that has the seal
+    """
+    planned = seal.step.planned_on
+    return TargetChangedUnderneath(
+        f"Version {version} of {uri} was written by a job of pipeline {seal.pipeline} that was planned on "
+        f"another table, which was here before (id {planned.table_id if planned is not None else None}). Its "
+        "rows do not belong here.",
+        remedy=f"RESTORE the table to version {version - 1}, then run again. Before you drop a table, end "
+        "the jobs that write to it.",
+    )
 
 
 def history_changed(uri: str, version: int, difference: str, intact: int) -> TargetHistoryChanged:
