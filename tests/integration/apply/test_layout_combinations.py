@@ -64,8 +64,7 @@ def verified(flow: LogFlow) -> dict[str, str]:
 
 
 # -- expiry ---------------------------------------------------------------------------------------
-@pytest.mark.parametrize("partial_columns", [False, True])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "partial_columns"), [(0, False), (1, True)])
 def test_an_expired_log_gives_the_rows_of_the_whole_one(
     spark: SparkSession, tmp_path: Path, seed: int, partial_columns: bool
 ) -> None:
@@ -220,6 +219,10 @@ def test_a_shadow_with_another_layout(spark: SparkSession, tmp_path: Path) -> No
     assert verified(after) == {}
 
 
+def _beside_erased(flow: LogFlow) -> list[str]:
+    return sorted(str(row) for row in flow.rows() if row["id"] not in (2, 3))
+
+
 def test_an_erased_key(spark: SparkSession, tmp_path: Path) -> None:
     """Its rows go, those with ``_deleted`` true, too, and nothing brings them back."""
     source = _source(spark, tmp_path)
@@ -230,7 +233,7 @@ def test_an_erased_key(spark: SparkSession, tmp_path: Path) -> None:
         spark.sql(change.format(source=f"delta.`{source}`"))
     for flow in flows:
         flow.apply()
-    others = {flow.pipeline: [row for row in flow.rows() if row["id"] not in (2, 3)] for flow in flows}
+    others = {flow.pipeline: _beside_erased(flow) for flow in flows}
     kinds = [Flow(flow.pipeline, source, target=flow.target) for flow in flows]
     for key in ("2", "3"):
         report = erase(
@@ -243,7 +246,7 @@ def test_an_erased_key(spark: SparkSession, tmp_path: Path) -> None:
         for flow in flows:
             flow.apply(mode=mode)
             assert [row for row in flow.rows() if row["id"] in (2, 3)] == [], (mode, flow.pipeline)
-            assert [row for row in flow.rows() if row["id"] not in (2, 3)] == others[flow.pipeline]
+            assert _beside_erased(flow) == others[flow.pipeline], (mode, flow.pipeline)
             assert verified(flow) == {}, flow.pipeline
 
 
