@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: Least seconds between two events of an asset. Airflow makes one run of all events up to the first one that
+#: waits for its scheduler. Events that come before it looks again, after up to some seconds, get no run; the
+#: run of a later event contains them.
+EVENTS_APART = 5.0
+
 
 class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     """Fire whenever a table has new commits that change data. Use this trigger in an ``AssetWatcher``.
@@ -168,6 +173,7 @@ class _Versions(SharedStreamProducer):
             news = await self._look()
             if news is not None:
                 yield news.to_dict(), news.position
+                await asyncio.sleep(max(0.0, EVENTS_APART - self._trigger.poll_interval))
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
         """Move the cursor to the last event before the first one that was not stored, and save it."""

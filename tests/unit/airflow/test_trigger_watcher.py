@@ -7,6 +7,7 @@ import json
 from contextlib import aclosing, asynccontextmanager
 from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.sensors import DeltaVersionSensor
-from airflow_delta_cdc.triggers import DeltaVersionTrigger, watched_asset
+from airflow_delta_cdc.triggers import DeltaVersionTrigger, version, watched_asset
 from airflow_delta_cdc.triggers.patience import Patience
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.planning.waiting import Condition, Watch
@@ -81,6 +82,7 @@ class Supervisor:
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     made = Supervisor()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", made, raising=False)
+    monkeypatch.setattr(version, "EVENTS_APART", 0.0)
     return made
 
 
@@ -314,6 +316,32 @@ def test_without_acknowledgement_the_cursor_stays(tmp_path: Path, supervisor: Su
         assert supervisor.kept == {}
 
     asyncio.run(scenario())
+
+
+def test_commits_in_quick_succession_make_one_event(
+    tmp_path: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow starts no run for an event that comes before its scheduler has seen the one before it."""
+    table = tmp_path / "t"
+    append(table, [1])
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if seconds > 1:
+            append(table, [3])
+
+    monkeypatch.setattr(version, "EVENTS_APART", 5.0)
+    monkeypatch.setattr(version, "asyncio", SimpleNamespace(sleep=sleep))
+
+    async def scenario() -> None:
+        async with aclosing(watcher(table).run()) as events:  # type: ignore[type-var]
+            assert versions((await anext(events)).payload) == (None, 0)
+            append(table, [2])
+            assert versions((await anext(events)).payload) == (0, 2)
+
+    asyncio.run(scenario())
+    assert [seconds for seconds in slept if seconds > 1] == [pytest.approx(5.0, abs=0.5)]
 
 
 def test_an_unclean_outcome_goes_back_to_the_cursor(tmp_path: Path, supervisor: Supervisor) -> None:
