@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
@@ -27,17 +28,38 @@ FOLDER = Path(__file__).parent / "reference"
 #: Folders that hold only what this script writes.
 WRITTEN = ("operators", "functions", "commands")
 
-_MADE = "<!-- Made by docs/reference.py; change the code instead. -->"
+_MADE = "<!-- made by docs/reference.py -->"
+#: Parameters that docstrings describe, and that mean what the option of this name means.
+_AS_OPTION = ("single_driver",)
+#: Heading, on the index page of a folder, above what several of its pages would repeat.
+_SHARED = {"functions": "Parameters of several functions", "commands": "Arguments of several commands"}
+#: How often and how long a meaning is that has its home there: on how many pages, with how many words.
+_SEVERAL, _LONG = 3, 3
+#: The most words of an error's meaning that say no more than the page of errors does.
+_USUAL = 7
 _TEMPLATES = (
-    "A path may contain environment variables, as `${ENV}`. Parameters marked *templated* may contain Jinja, "
-    "or be the output of another task: alone, in a list or mapping, in `expand`, and in a mapped task group. "
+    "A path may contain environment variables, as `${ENV}`. In `consumers` and `tables`, it may also be a "
+    "catalog name. A relative path of a configuration counts from the folder of the DAG's file. *Templated* "
+    "parameters may contain Jinja, or be the output of another task: alone, in a list or mapping, in "
+    "`expand`, and in a mapped task group. "
     "If the table that a task writes is the output of another task, set `pipeline`.\n\n"
-    'An empty text and `None` mean "not given", also as the text `"None"`, so '
-    '`"{{ params.ending_version }}"` works with an empty form field. '
-    "A list or mapping may also be a text: in JSON, or as Python writes it. "
-    "With `render_template_as_native_obj=True`, a text without a template stays as it is, and so does a text "
-    "that a template inserts: `2026_01` stays `2026_01`. A literal of the wrong type is an error when "
-    "Airflow parses the DAG file, and a rendered one when the task starts: `InvalidConfiguration`."
+    'An empty text, `None` and the text `"None"` mean "not given", so `"{{ params.ending_version }}"` works '
+    "with an empty form field. A list or mapping may also be a text: in JSON, or as Python writes it. Texts, "
+    "also those that a template inserts, stay as they are with `render_template_as_native_obj=True`: "
+    "`2026_01` stays `2026_01`. A value of the wrong type is an `InvalidConfiguration` when Airflow parses "
+    "the DAG file, or, if it is rendered, when the task starts."
+)
+#: What the index page of the operators states once, so their tables do not.
+_STATED = (
+    ". A relative path counts from the folder of the DAG's file",
+    "; ``${ENV}`` and catalog names are allowed",
+    ". ``${ENV}`` and catalog names are allowed",
+    ", ``${ENV}`` allowed",
+)
+#: The usage of a command that takes pipelines; the index page has it.
+_USAGE = (
+    "%(prog)s FILE [PIPELINE ...] [options]\n       %(prog)s SOURCE TARGET --pipeline NAME [options]\n"
+    "       %(prog)s PIPELINE=TARGET ... [options]"
 )
 _HOW_TO_NAME = "../../howto/status.md#how-to-name-tables-in-a-command"
 #: Whose parameters are options.
@@ -127,6 +149,45 @@ def _divided(cls: Callable[..., Any]) -> tuple[str, list[str]]:
     return "\n".join(text).strip(), fields
 
 
+def _options(cls: Callable[..., Any]) -> dict[str, Option]:
+    """Return the parameters of a function or class that are options and not described in its docstring."""
+    written = {m[1] for m in map(_PARAM.match, _divided(cls)[1]) if m}
+    options = _OPTIONS.get(cls.__name__, {})
+    return {name: options[name] for name in parameters(cls) if name in options and name not in written}
+
+
+def _shared(folder: str) -> dict[str, str]:
+    """Return the parameters or arguments that several pages of a folder would repeat, with their meanings."""
+    if folder == "commands":
+        found = Counter(row for parser, _ in commands().values() for row in _arguments(parser))
+    else:
+        found = Counter(row for _, one in functions() for row in _own(one).items())
+    return {
+        name: meaning
+        for (name, meaning), times in found.items()
+        if times >= _SEVERAL and len(meaning.split()) >= _LONG
+    }
+
+
+def _own(cls: Callable[..., Any]) -> dict[str, str]:
+    """Return the parameters that are no options, with their meanings in Markdown."""
+    _, params, _ = described(cls)
+    elsewhere = {*_options(cls), *(GROUPS if cls.__name__ in _OPTIONS else ()), "kwargs"}
+    own = {name: meaning for name, meaning in params.items() if name not in elsewhere}
+    for name in own:
+        for stated in _STATED if cls in classes() else ():
+            own[name] = own[name].replace(stated, "")
+        if name in _AS_OPTION:
+            own[name] = f"see {_link(name)}{' (templated)' if '(templated)' in own[name] else ''}"
+    return {f"`{name}`": _markdown(meaning) for name, meaning in own.items()}
+
+
+def _common(folder: str, head: str) -> str:
+    """Return the section of an index page with what several pages of its folder would repeat."""
+    rows = [f"| {name} | {meaning} |" for name, meaning in sorted(_shared(folder).items())]
+    return "\n".join([f"\n## {_SHARED[folder]}\n", f"| {head} | meaning |", "|---|---|", *rows, ""])
+
+
 def _meaning(cls: Callable[..., Any], option: Option) -> str:
     return f"{option.doc}{' (templated)' if option.templated and inspect.isclass(cls) else ''}"
 
@@ -184,7 +245,7 @@ def _functions_index() -> str:
         "The functions of `delta_cdc` need PySpark and no Airflow. Those of `airflow_delta_cdc` belong in "
         "DAG files."
     )
-    return _index("Functions", intro, "function", rows)
+    return _index("Functions", intro, "function", rows) + _common("functions", "parameter")
 
 
 def commands() -> dict[str, tuple[Parser, str]]:
@@ -205,33 +266,64 @@ def _commands_index() -> str:
     rows = [(f"delta-cdc {name}", f"{name}.md", line) for name, (_, line) in commands().items()]
     intro = (
         "Exit codes: 0 success, 1 a finding (a named error, a pipeline that needs attention), 2 wrong usage. "
-        f"[How to name tables in a command]({_HOW_TO_NAME})."
+        f"[How to name tables in a command]({_HOW_TO_NAME}):\n\n"
+        f"```text\n{_forms(_USAGE, 'COMMAND')}\n```"
     )
-    return _index("Commands", intro, "command", rows)
+    return _index("Commands", intro, "command", rows) + _common("commands", "argument")
 
 
 def _command(name: str, parser: Parser, line: str) -> str:
-    rows = []
+    shared = _shared("commands")
+    rows = [f"| {shown} | {text} |" for shown, text in _arguments(parser) if shared.get(shown) != text]
+    also = [shown.split(", ")[0] for shown, text in _arguments(parser) if shared.get(shown) == text]
+    lines = [f"# delta-cdc {name}\n", _MADE, f"\n{_text(line)}\n"]
+    if parser.usage and parser.usage != _USAGE:
+        lines.append(f"```text\n{_forms(parser.usage, name)}\n```\n")
+    lines.append(f"{_text(parser.description or '')}\n")
+    lines += ["| argument | meaning |", "|---|---|", *rows, ""] if rows else []
+    if also:
+        lines.append(f"Also {', '.join(also)}: [{_SHARED['commands']}](index.md#{_anchor('commands')}).\n")
+    return "\n".join(lines)
+
+
+def _forms(usage: str, name: str) -> str:
+    """Return the forms of a command, one in a line."""
+    return "\n".join(form.strip() for form in (usage % {"prog": f"delta-cdc {name}"}).splitlines())
+
+
+def _arguments(parser: Parser) -> list[tuple[str, str]]:
+    """Return the arguments of a command as a user writes them, with their meanings in Markdown."""
+    options = {**READ, **INGEST, **APPLY}
+    tables = (READ, INGEST, APPLY)
+    homes = {_text(one.doc.replace("``", "")): name for table in tables for name, one in table.items()}
+    found = []
     for action in parser.arguments:
         if action.help == argparse.SUPPRESS or action.dest == "help":
             continue
         value = "" if action.nargs == 0 else f" {_value(action)}"
         if action.option_strings:
-            shown = ", ".join(f"`{option}{value}`" for option in action.option_strings)
+            shown = ", ".join(f"`{flag}{value}`" for flag in action.option_strings)
         else:
             shown = f"`{_value(action)}`"
         text = _text((action.help or "") % {"default": action.default, "prog": parser.prog})
-        rows.append(f"| {shown} | {text} |")
-    lines = [f"# delta-cdc {name}\n", _MADE, f"\n{_text(line)}\n"]
-    if parser.usage:
-        usage = parser.usage % {"prog": f"delta-cdc {name}"}
-        forms = "\n".join(form.strip() for form in usage.splitlines())
-        lines.append(f"```text\n{forms}\n```\n")
-        lines.append(f"[How to name tables in a command]({_HOW_TO_NAME}) has examples.\n")
-    lines.append(f"{_text(parser.description or '')}\n")
-    lines += ["| argument | meaning |", "|---|---|", *rows, ""] if rows else []
-    lines += ["[All commands](index.md)", ""]
-    return "\n".join(lines)
+        option = options.get(action.dest)
+        if option and text.startswith("default: ") and set(action.choices or ()) <= set(option.kind.choices):
+            text = f"{_link(action.dest)}; {text}"
+        for doc, name in homes.items():
+            if text.startswith(doc):
+                text = f"{_link(name)}{text.removeprefix(doc)}"
+                break
+        found.append((shown, text))
+    return found
+
+
+def _link(option: str) -> str:
+    """Return a link to an option; on the site, it leads to the option's own page."""
+    return f"[`{option}`](../options.md)"
+
+
+def _anchor(folder: str) -> str:
+    return _SHARED[folder].lower().replace(" ", "-")
 
 
 def _value(action: argparse.Action) -> str:
@@ -246,49 +338,75 @@ def _text(text: str) -> str:
 
 
 def _page(cls: Callable[..., Any], home: str) -> str:
-    text, params, raised = described(cls)
-    signature = parameters(cls)
+    text, _, raised = described(cls)
     common = cls.__name__ == "DeltaCdcOperator"
-    rows = []
-    for name in [*params, *(name for name in signature if name not in params)]:
-        if name == "kwargs":
-            continue
-        meaning = _markdown(params.get(name, ""))
-        rows.append(f"| `{name}` | {_default(signature.get(name))} | {meaning} |")
-        rows += [
-            f"| `{name}`: `{key}` | `{option.default!r}` | {_markdown(option.doc)} |"
-            for key, option in in_group(_OPTIONS.get(cls.__name__, {}), name).items()
-        ]
+    options = _option_tables(cls)
     lines = [
         f"# {'Common to all operators' if common else cls.__name__}\n",
         _MADE,
         f"\n```python\nfrom {home} import {cls.__name__}\n```\n",
         _markdown(text),
-        *(["\n| parameter | default | meaning |", "|---|---|---|", *rows] if rows else []),
     ]
+    note = _templated_note(cls)
+    lines += [f"\n{note}"] if note else []
+    own = _own_table(cls, "more parameters" if options else "parameter")
+    lines += [*options, *(row.replace(" *(templated)*", "") if note else row for row in own)]
     returned = [line.partition(":return: ")[2] for line in _divided(cls)[1] if line.startswith(":return:")]
     lines += [f"\nReturns: {_markdown(line)}" for line in returned]
     if raised:
-        lines += ["\n## Errors\n", *(f"- {_error(line)}" for line in raised)]
+        lines += ["\n## Errors\n", *_errors(raised)]
     if home.startswith("airflow_delta_cdc.op") and not common:
-        lines.append(
-            "\nMore parameters, for connections and Spark: [Common to all operators](common.md). "
-            "[All operators](index.md)"
-        )
+        lines.append("\nFor connections and Spark: [Common to all operators](common.md).")
     if home.startswith("airflow_delta_cdc.sens"):
         lines.append(
-            "\nMore parameters: those of Airflow's `BaseSensorOperator`, such as `timeout`, `mode` and "
-            "`soft_fail`. [All operators](index.md)"
+            "\nAirflow's `BaseSensorOperator` has more parameters, such as `timeout`, `mode` and `soft_fail`."
         )
     return "\n".join(lines) + "\n"
+
+
+def _templated_note(cls: Callable[..., Any]) -> str:
+    """Return which parameters are templated, if most of them are; otherwise "", and the tables mark each."""
+    _, params, _ = described(cls)
+    templated = {name for name in parameters(cls) if "(templated)" in params[name]}
+    fixed = [f"`{name}`" for name in parameters(cls) if name not in templated]
+    if len(templated) < 2 * len(fixed) or not templated:
+        return ""
+    return f"All parameters are *templated*{', except ' if fixed else ''}{', '.join(fixed)}."
+
+
+def _option_tables(cls: Callable[..., Any]) -> list[str]:
+    """Return the table of the parameters that are options: names, defaults and links to their home."""
+    options, signature = _options(cls), parameters(cls)
+    rows = [f"| {_link(name)} | {_default(signature[name])} |" for name in options]
+    for name in signature:
+        keys = in_group(_OPTIONS.get(cls.__name__, {}), name) if name in GROUPS else {}
+        if keys:
+            links = ", ".join(
+                _link(one.name) if key == one.name else f"`{key}` ({_link(one.name)})"
+                for key, one in keys.items()
+            )
+            rows.append(f"| [`{name}`](../options.md#{name}) | a mapping with the keys {links} |")
+    if not rows:
+        return []
+    return ["\n| option | default |", "|---|---|", *rows]
+
+
+def _own_table(cls: Callable[..., Any], head: str) -> list[str]:
+    """Return the table of the parameters that are no options; what other pages share has a link."""
+    signature = parameters(cls)
+    shared = {} if cls in classes() else _shared("functions")
+    rows = []
+    for name, meaning in _own(cls).items():
+        shown = f"[shared](index.md#{_anchor('functions')})" if shared.get(name) == meaning else meaning
+        rows.append(f"| {name} | {_default(signature.get(name.strip('`')))} | {shown} |")
+    return [f"\n| {head} | default | meaning |", "|---|---|---|", *rows] if rows else []
 
 
 def options_page() -> str:
     """Return the page with all options of applies, ingests and reads."""
     takers: Mapping[str, Mapping[str, Option]] = {"apply": APPLY, "ingest": INGEST, "read": READ}
-    names = dict.fromkeys(name for options in takers.values() for name in options)
-    rows = []
-    for name in sorted(names):
+    sections: dict[str, list[str]] = {group: [] for group in ("", *GROUPS)}
+    for name in sorted(dict.fromkeys(name for options in takers.values() for name in options)):
         found = {taker: options[name] for taker, options in takers.items() if name in options}
         docs: dict[str, list[str]] = {}
         for taker, option in found.items():
@@ -298,22 +416,28 @@ def options_page() -> str:
         else:
             meaning = " ".join(f"*{' and '.join(who).capitalize()}:* {doc}." for doc, who in docs.items())
         option = next(iter(found.values()))
-        given = f"`{option.group}`" if option.group else "an argument"
-        if option.group and option.key != name:
-            given += f", as `{option.key}`"
+        if option.key != name:
+            meaning = f"Given as `{option.key}`. {meaning}"
         value = _markdown(option.kind.expects).removesuffix("; one that looks like a number needs quotes")
-        rows.append(f"| `{name}` | {value} | {_defaults(found)} | {given} | {', '.join(found)} | {meaning} |")
+        if value.startswith("one of ") and all(f"`{word}`" in meaning for word in option.kind.choices):
+            value = "a word, or a mapping" if "mapping" in value else "a word"
+        sections[option.group].append(
+            f"| `{name}` | {value} | {_defaults(found)} | {', '.join(found)} | {meaning} |"
+        )
     intro = (
         "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of "
         "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` "
         "(*read*). [`ingest_changes`](functions/ingest_changes.md) has those of an ingest, without those of "
-        "the apply. The other functions lack a few options; their pages list those that they have. Keys of a "
-        "[configuration file](configuration.md) have the same names. If an option belongs in a mapping, the "
-        'column *given in* names the mapping: `limits={"max_versions": 100}`.'
+        "the apply. Keys of a [configuration file](configuration.md) have the same names. Some options are "
+        'keys of a mapping: `limits={"max_versions": 100}`. "A word" is one of those in *meaning*.'
     )
-    head = ["| option | value | default | given in | taken by | meaning |", "|---|---|---|---|---|---|"]
-    marker = "<!-- a page for each row: options -->"
-    return "\n".join(["# Options\n", _MADE, f"\n{intro}\n", marker, "", *head, *rows, ""])
+    head = ["| option | value | default | taken by | meaning |", "|---|---|---|---|---|"]
+    lines = ["# Options\n", _MADE, f"\n{intro}\n", "<!-- a page for each row: options -->\n"]
+    for group, rows in sections.items():
+        lines += [f"## {group or 'Arguments'}\n"]
+        lines += [f"{_markdown(GROUPS[group])}:\n"] if group else []
+        lines += [*head, *rows, ""]
+    return "\n".join(lines)
 
 
 def _defaults(found: Mapping[str, Option]) -> str:
@@ -342,10 +466,20 @@ def _default(parameter: inspect.Parameter | None) -> str:
     return f"`{value!r}`"
 
 
-def _error(line: str) -> str:
-    name, _, meaning = line.partition(": ")
-    named = f"[`{name}`](../errors.md)" if hasattr(errors, name) else f"`{name}`"
-    return f"{named}: {_markdown(meaning)}"
+def _errors(raised: list[str]) -> list[str]:
+    """Return a line for each error with its own meaning there, and one line with the names of the others."""
+    found = [tuple(line.partition(": ")[::2]) for line in raised]
+    named = {name: f"[`{name}`](../errors.md)" if hasattr(errors, name) else f"`{name}`" for name, _ in found}
+    own = [
+        f"- {named[name]}: {_markdown(meaning)}" for name, meaning in found if not _is_usual(name, meaning)
+    ]
+    usual = ", ".join(named[name] for name, meaning in found if _is_usual(name, meaning))
+    return [*own, *([f"- {usual}"] if usual else [])]
+
+
+def _is_usual(name: str, meaning: str) -> bool:
+    """Return whether the meaning of an error says no more than the page of errors: a table does not exist."""
+    return hasattr(errors, name) and len(meaning.split()) <= _USUAL
 
 
 def _markdown(text: str) -> str:

@@ -4,7 +4,8 @@ The pages in ``docs/`` are plain Markdown that GitHub shows as well. This module
 and adds what only a site has:
 
 - navigation: the pages that an index page links to, in this order, are its children;
-- a page for each row of a table that is marked ``<!-- a page for each row: FOLDER -->`` (errors, options);
+- a page for each row of a table that is marked ``<!-- a page for each row: FOLDER -->`` (errors, options), to
+  which links such as ``[`keys`](options.md)`` lead;
 - the project's address in links that leave ``docs/``, such as ``../dags/orders_current.py``.
 
 Then Sphinx builds the site. A warning is an error: a link to a page or a heading that does not exist, a page
@@ -29,6 +30,7 @@ SOURCE, SITE = BUILD / "source", BUILD / "html"
 
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 _ROWS = re.compile(r"<!-- a page for each row: (?P<folder>\w+) -->")
+_NAMED = re.compile(r"\[`(?P<name>[\w.]+)`\]\((?P<page>[^)\s#]+)\)")
 _ROW = re.compile(r"^\| `(?P<name>[\w.]+)` \| (?P<cells>.+) \|$")
 
 
@@ -108,6 +110,23 @@ def _one_up(found: re.Match[str]) -> str:
     return found[0] if "://" in link else f"{found[1]}({posixpath.normpath(posixpath.join('..', link))})"
 
 
+def to_rows(path: str, text: str, rows: dict[str, dict[str, str]]) -> str:
+    """Return a page whose links with the name of a row lead to the page of this row.
+
+    :param path: the page's, below ``docs/``
+    :param rows: by the path of a page with a marked table: the path of each row's page by the row's name
+    """
+    here = posixpath.dirname(path)
+
+    def one(found: re.Match[str]) -> str:
+        made = rows.get(posixpath.normpath(posixpath.join(here, found["page"])), {})
+        if found["name"] not in made:
+            return found[0]
+        return f"[`{found['name']}`]({posixpath.relpath(made[found['name']], here or '.')})"
+
+    return _outside_of_code(text, lambda part: _NAMED.sub(one, part))
+
+
 def children(path: str, text: str, known: set[str]) -> list[str]:
     """Return the pages that become the children of an index page: those that it links to, as they come.
 
@@ -142,11 +161,13 @@ def prepared() -> dict[str, str]:
     base = address()
     made = pages()
     trees: dict[str, list[str]] = {}
+    named: dict[str, dict[str, str]] = {}
     for path, text in list(made.items()):
         made[path], rows = row_pages(path, text)
         if rows:
             made |= rows
             trees[path] = list(rows)
+            named[path] = {posixpath.basename(row).removesuffix(".md"): row for row in rows}
     known = {"index.md", *(name for names in trees.values() for name in names)}
     # The outermost first: a page belongs to the first index that names it.
     for path in sorted((p for p in made if posixpath.basename(p) == "index.md"), key=lambda p: p.count("/")):
@@ -156,7 +177,7 @@ def prepared() -> dict[str, str]:
     for path, names in trees.items():
         if names:
             made[path] += toctree(path, names)
-    return {path: outward(path, text, base) for path, text in made.items()}
+    return {path: outward(path, to_rows(path, text, named), base) for path, text in made.items()}
 
 
 def write() -> None:

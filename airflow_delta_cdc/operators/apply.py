@@ -28,20 +28,13 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     """Apply the changes of a source to a target table, each exactly once, as SCD type 1 or type 2.
 
     If the target does not exist, the first run loads the newest version of the source. Every later run
-    applies the changes after the watermark: the last version of the source that the target contains. The
-    target's log records the watermark. If there are no changes, the task starts no process and writes
-    nothing. Expressions and predicates are Spark SQL.
+    applies the changes after the watermark: the last version of the source that the target contains, which
+    the target's log records. If there are no changes, the task starts no process and writes nothing.
+    Expressions and predicates are Spark SQL. A dry run writes nothing: the task log shows the commits, the
+    steps, the statements and the counts of a real run.
 
-    A dry run writes nothing. The task log shows the commits, the steps, the statements and the counts of a
-    real run.
-
-    If an earlier run died before its event was stored, this run's result and event include its commit.
-
-    ``docs/reference/results.md`` describes the XCom ``return_value`` (a dict) and the asset event. Metrics,
-    freshness, lineage and links: ``docs/howto/monitoring.md``.
-
-    :data:`delta_cdc.core.options.APPLY` documents all options, and which of them belong in ``limits``,
-    ``policies``, ``layout`` and ``repair``.
+    XCom ``return_value`` (a dict) and asset event: ``docs/reference/results.md``. Metrics, freshness, lineage
+    and links: ``docs/howto/monitoring.md``. :data:`delta_cdc.core.options.APPLY` documents the options.
 
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises DeltaCdcError: the pipeline failed; the error names the remedy

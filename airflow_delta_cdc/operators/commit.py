@@ -20,10 +20,10 @@ from delta_cdc.core.option import Kind
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     """Commit the watermark of a batch in a staging table, once the batch has arrived in your sink.
 
-    First, a ``DeltaReadChangesOperator`` without a target stages a batch, and your own task writes this batch
-    into your sink. Place this operator after your task. Until the commit succeeds, the read returns the same
-    batch; then the next batch starts right after this one. So your sink gets each batch at least once, and
-    misses no change. A repeated commit does nothing, and starts no process.
+    A ``DeltaReadChangesOperator`` without a target stages a batch, your own task writes it into your sink,
+    and this operator follows. Until the commit, each read returns the same batch; then the next batch starts
+    right after this one. So your sink gets each batch at least once, and misses no change. A repeated commit
+    does nothing, and starts no process.
 
     The XCom ``return_value`` is a dict: pipeline, seal, source_table, source_table_id, version,
     starting_version, ending_version, applied, staging, staging_version, timestamp.

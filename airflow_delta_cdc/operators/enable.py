@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
     """Turn the change data feed on for one table, several tables, or all tables of a schema.
 
-    The task is idempotent: it does not change a table that already has the wanted properties. If you give
-    only paths, and all tables have the wanted properties, the task starts no process.
+    The task does not change a table that already has the wanted properties. If you give only paths, and all
+    tables have them, it starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``table_id``, ``first_readable_version`` (the
     first version whose changes the feed contains) and ``changed``.

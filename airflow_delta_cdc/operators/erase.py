@@ -56,9 +56,8 @@ class DeltaEraseOperator(DeltaCdcOperator):
     """Remove a key from the tables of pipelines for good.
 
     The task deletes the rows of the key from change logs and targets, their quarantine and staging tables,
-    and from the tables of all pipelines that read these tables. Change logs and targets remember a keyed hash
-    of the key, so that no replay, reload, redelivery or late event brings it back. If the task dies, run it
-    again: it continues.
+    and the tables of all pipelines that read these. Change logs and targets remember a keyed hash of the key,
+    so that no replay, reload, redelivery or late event brings it back. If the task dies, run it again.
 
     The XCom is a list with one dict per table: ``table``, ``what`` it is, ``status``, ``deleted`` (rows),
     ``version``, ``files``, ``masked`` (files with rows behind deletion vectors), ``old_versions_until`` and

@@ -28,28 +28,21 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
     """Ingest the changes in files or Kafka topics into a change log, and apply the log to a target.
 
     A change log is an append-only Delta table of events. The task ingests each record of a file or topic
-    exactly once, even if a file arrives again under the same name, or a try is killed. It writes records that
-    are not valid events into the quarantine ``<log>__quarantine``. With a ``target``, the same Spark
-    application applies the log to the target, as SCD type 1 or 2. If there is no new file or record, and the
-    target has all events of the log, the task starts no process and writes nothing. For many tables in
-    one application, use a group (:func:`airflow_delta_cdc.dags.build_dags`).
+    exactly once, even if a file arrives again under the same name, or a try is killed. Records that are not
+    valid events go into the quarantine ``<log>__quarantine``. With a ``target``, the same Spark application
+    applies the log to the target, as SCD type 1 or 2. If nothing is new, the task starts no process and
+    writes nothing. For many tables in one application, use :func:`airflow_delta_cdc.dags.build_dags`.
 
-    The parameters of :class:`DeltaApplyChangesOperator` configure the apply. You can omit ``sequence_by`` and
-    ``apply_as_deletes``, because the log's table properties contain them. ``max_bytes`` and
-    ``starting_timestamp`` limit the ingest, not the apply. ``cluster_by`` is for both the log and the target.
+    You can omit ``sequence_by`` and ``apply_as_deletes``, because the log's table properties contain them.
+    ``max_bytes`` and ``starting_timestamp`` limit the ingest, not the apply. ``cluster_by`` is for both the
+    log and the target. A dry run shows what an ingest would read now, and how the apply would process the
+    events that the log already has.
 
     The XCom ``return_value`` is a dict. Without a target, it is the dict of the ingest: applied, pipeline,
     seal, log_table, log_table_id, log_version, counts, left, bytes_written, seconds, attempts_lost,
     timestamp. With a target, it is the dict of the apply (``docs/reference/results.md``), and its key
-    ``ingested`` has the dict of the ingest. If the task wrote a table, Airflow creates an event for the
-    table's asset, through the alias ``delta_cdc:<pipeline>``. If an earlier run died before its event was
-    stored, this run's result and event include its commit.
-
-    A dry run shows what an ingest would read now, and how the apply would process the events that the log
-    already has.
-
-    :data:`delta_cdc.core.options.INGEST` documents all options, and which of them belong in ``limits``,
-    ``policies``, ``layout`` and ``repair``.
+    ``ingested`` has the dict of the ingest. Each table that the task wrote gets an asset event.
+    :data:`delta_cdc.core.options.INGEST` documents the options.
 
     :param kafka_options: options of the Kafka client, with librdkafka's names, which override those of
         ``kafka_conn_id``. The DAG shows them, so they must not contain secrets (templated)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class DeltaOptimizeOperator(DeltaTableCareOperator):
     """Compact the files of tables, cluster them, Z-order them by columns, or purge deleted rows.
 
-    The rows do not change, so the task does not affect pipelines that read or fill the tables. The task skips
-    a table if no job has written to it since the last OPTIMIZE with the same arguments. If the task skips all
-    tables, it starts no process.
+    The rows do not change, so the task does not affect pipelines that read or fill the tables. It skips a
+    table that no job has written to since the last OPTIMIZE with the same arguments. If it skips all tables,
+    it starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``files_added``, ``files_removed``, ``bytes_added``, ``bytes_removed`` and ``note``.

@@ -158,8 +158,7 @@ class DeltaReadChangesOperator(StagingOperator):
     ``counts`` has ``rows``, insert, update_preimage, update_postimage and delete; with ``wide``, ``rows``,
     insert, update and delete. If an earlier try or run staged the batch, ``counts`` may have only ``rows``.
 
-    :data:`delta_cdc.core.options.READ` documents all options, and which of them belong in ``limits``
-    and ``policies``.
+    :data:`delta_cdc.core.options.READ` documents the options.
 
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings
     :raises DeltaCdcError: the read failed; the error names the remedy

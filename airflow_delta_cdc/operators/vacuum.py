@@ -25,13 +25,10 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     """VACUUM tables, but keep the versions that a consumer has not read yet.
 
     Delta keeps removed files for the table's own ``delta.deletedFileRetentionDuration`` (7 days by default).
-    You cannot set another retention for one VACUUM. First, the task reads the consumers' watermarks from
-    their targets. If a consumer would lose a version that it has not read, the task does not change the
-    table, and fails with the name of the consumer; with ``extend_retention``, it raises the property instead.
-    A pipeline in ``config`` that has not run yet needs no version; ``note`` names it.
-
-    If no removed file has reached the end of its retention since the last VACUUM, there is nothing to delete,
-    and the task starts no process.
+    First, the task reads the consumers' watermarks from their targets. If a consumer would lose a version
+    that it has not read, the task fails with its name, and does not change the table; with
+    ``extend_retention``, it raises the property instead. A pipeline in ``config`` that has not run yet needs
+    no version; ``note`` names it. If there is nothing to delete, the task starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``retention``, ``files`` and ``bytes`` (of the deleted files; in a dry run, of the files to delete, at

@@ -33,8 +33,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     """Verify that a target, or all targets of a configuration, match their pipelines.
 
     The task writes nothing. All checks read one version of each target, and the source as of the watermark,
-    so pipelines may run at the same time. Checks of logs need no Spark; all checks of rows run in one
-    application.
+    so pipelines may run at the same time. Only checks of rows need Spark, in one application.
 
     The task log shows a table of all checks. The XCom ``return_value`` is a list with one dict per check:
     ``pipeline``, ``table``, ``version``, ``check``, ``status`` (``ok``, ``finding`` or ``skipped``),

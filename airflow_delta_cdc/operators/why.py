@@ -33,10 +33,9 @@ _LEFT_ROWS = f"{10**9} of {10**9} rows"
 class DeltaWhyOperator(DeltaCdcOperator):
     """Explain the row of one key: for each value, the change that set it, and the run that applied that.
 
-    The task writes no table. It reads the rows of the key in the target, and the changes of the key in the
-    source, as far as the source still has them. The task log shows the answer as text. The XCom
-    ``return_value`` is the answer as a dict (:class:`delta_cdc.core.why.Answer`). If the answer is too long
-    for an XCom, the XCom lacks parts, and its ``left_out`` names them; the log has them all.
+    The task writes no table. It reads the rows of the key in the target, and its changes as far as the source
+    still has them. The task log shows the answer as text. The XCom ``return_value`` is the answer as a dict
+    (:class:`delta_cdc.core.why.Answer`). ``left_out`` names the parts that were too long for an XCom.
 
     Give either ``pipeline`` and ``target``, or ``config`` and ``pipeline``.
 

@@ -55,16 +55,15 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
     """Succeed as soon as a table has new commits that change data (OPTIMIZE does not).
 
     New commits are those after a baseline. With ``pipeline`` and ``target``, the baseline is the pipeline's
-    watermark. Every poke, or a deferred sensor once, reads the watermark from the target's log, so the sensor
-    succeeds when the apply task has work. Work includes the renewal of an idle pipeline's seal before
-    retention removes the seal. Without ``pipeline`` and ``target``, the baseline is ``baseline_version``, or
-    else the table's version at the first poke; later pokes and retries keep this baseline.
+    watermark, which every poke, or a deferred sensor once, reads from the target's log. So the sensor
+    succeeds when the apply task has work, also the renewal of an idle pipeline's seal before retention
+    removes it. Otherwise, the baseline is ``baseline_version``, or else the table's version at the first
+    poke; later pokes and retries keep it.
 
     The sensor also waits for a table that doesn't exist yet, and for a store that doesn't answer. It works
     deferred (one check per interval in the triggerer), in mode ``reschedule`` and in mode ``poke``, and never
-    starts a JVM. After ``timeout``, the task fails, or Airflow skips it if ``soft_fail`` is set. An error
-    that waiting cannot solve fails the task, or Airflow skips it if ``never_fail`` is set; ``soft_fail`` does
-    not hide it.
+    starts a JVM. After ``timeout``, the task fails, or is skipped with ``soft_fail``. An error that waiting
+    cannot solve fails the task, or skips it with ``never_fail``; ``soft_fail`` does not hide it.
 
     The XCom is a dict: ``table``, ``table_id``, ``version`` (the newest), ``previous_version`` (the
     baseline), ``timestamp`` (of the newest commit that counted, ISO 8601 in UTC) and ``reason``

@@ -59,16 +59,16 @@ class DeltaVersionTrigger(WatchingTrigger, BaseEventTrigger):
     :func:`airflow_delta_cdc.triggers.watched_asset` replaces the first two lines.
 
     The trigger reads the table's log without a JVM and without blocking the event loop, with one small
-    request per check. It waits for a table that doesn't exist. If a store fails or is slow, the trigger waits
-    longer between two checks, up to five minutes. No error ends the trigger.
+    request per check. It waits for a table that doesn't exist. If a store fails or is slow, it waits longer
+    between two checks, up to five minutes. No error ends it.
 
     Each event covers all changes since the previous one: ``table``, ``table_id``, ``version`` (the newest),
     ``previous_version`` (None the first time), ``timestamp`` and ``reason`` (``new_versions``,
     ``table_created`` or ``table_recreated``). With ``list_partitions``, that of a partitioned table also has
     ``partitions``: the keys of the changed partitions
     (:func:`airflow_delta_cdc.assets.partitions_asset`). The asset's state store
-    contains the position of the trigger; if it has no position yet, the trigger fires once. If the triggerer
-    dies, no event is lost, but an event may come twice.
+    contains the trigger's position; without one, the trigger fires once. If the triggerer dies, no event is
+    lost, but one may come twice.
 
     :param table: path or URI of the table, ``${ENV}`` allowed
     :param asset_name: name of the watched asset. Its state store contains the trigger's position, so two

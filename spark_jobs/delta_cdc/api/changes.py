@@ -93,8 +93,7 @@ def apply_changes(
     applies the changes after the watermark: the last version of the source that the target contains. The
     target's log records the watermark. If there are no changes, Spark reads and writes nothing.
 
-    Expressions and predicates are Spark SQL. :data:`delta_cdc.core.options.APPLY` documents all
-    options, and which of them belong in ``limits``, ``policies``, ``layout`` and ``repair``.
+    Expressions and predicates are Spark SQL. :data:`delta_cdc.core.options.APPLY` documents the options.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param scratch: path or URI of a folder that this process and Spark's executors can reach. If Spark also
@@ -194,7 +193,7 @@ def read_changes(
     DataFrame. If Spark then finds an error in the rows, such as a duplicated key, it raises its own
     exception. Pass this exception to :func:`delta_cdc.named_in_plan`, which returns the named error in it.
 
-    :data:`delta_cdc.core.options.READ` documents all options, and which of them belong in a mapping.
+    :data:`delta_cdc.core.options.READ` documents the options.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param table: path, URI or catalog name
@@ -371,7 +370,7 @@ def ingest_changes(
     table ``<log>__ingested`` records the batches. If there is no new file or record, the call does not use
     Spark, and writes nothing. If an earlier batch is unfinished, the call finishes only that batch.
 
-    :data:`delta_cdc.core.options.INGEST` documents all options, and which of them belong in a mapping.
+    :data:`delta_cdc.core.options.INGEST` documents the options.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param kafka_options: options of the Kafka client, for the plan and for the job

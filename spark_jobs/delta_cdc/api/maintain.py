@@ -40,8 +40,8 @@ def expire_events(
 
     The ``horizon`` is the lowest sequence that a late event may have. If every consumer has applied all
     events that were in the log when the current ``horizon`` was set, a call deletes the events below it, and
-    then sets the new one. Otherwise the call does neither, and ``note`` names the consumer that is behind. A
-    call never lowers the ``horizon``.
+    sets the new one, which is never lower. Otherwise it does neither, and ``note`` names the consumer that is
+    behind.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param log: path, URI or catalog name of the change log

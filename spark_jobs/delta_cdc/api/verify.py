@@ -35,8 +35,8 @@ def verify_table(
 ) -> Verification:
     """Verify that a target matches its pipeline; write nothing.
 
-    All checks read one version of the target, and the source as of the watermark, so concurrent writers do
-    not affect them. The options of the pipeline come from the target's seal.
+    All checks read one version of the target, and the source as of the watermark. The options of the pipeline
+    come from the target's seal.
 
     :param spark: a session with Delta's extension and catalog; the call does not change its settings
     :param target: path, URI or catalog name

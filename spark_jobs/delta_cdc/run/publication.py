@@ -41,12 +41,9 @@ def publish_versions(
 ) -> Publication:
     """Write the versions that a publish named into the manifest of its group.
 
-    The file is replaced as a whole: a reader sees all versions of one publish. It stays as it is
-    in two cases:
-
-    - The publish names an older version of a table: it is that of an earlier run, whose task was slow or was
-      cleared.
-    - The publish does not know the version of a table that the file names.
+    The file is replaced as a whole: a reader sees all versions of one publish. It stays as it is if the
+    publish names an older version of a table (its task was slow or was cleared), or does not know the version
+    of a table that the file names.
 
     :param manifest: path or URI of the file
     :param group: name of the group

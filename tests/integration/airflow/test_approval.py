@@ -35,10 +35,10 @@ with DAG("waits", schedule=None) as dag:
 
 _RESETS = """
 from airflow.sdk import DAG
-from airflow_delta_cdc.form import run_arguments, run_params
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
 
-with DAG("resets", schedule=None, params=run_params()) as dag:
+# The form offers no reset.
+with DAG("resets", schedule=None, params={{"mode": "incremental"}}) as dag:
     DeltaApplyChangesOperator(
         task_id="apply",
         pipeline="resets",
@@ -46,7 +46,7 @@ with DAG("resets", schedule=None, params=run_params()) as dag:
         target={target!r},
         keys=["id"],
         policies={{"on_limit": "wait", "approval_for": ["reset", "reload"]}},
-        **run_arguments(),
+        mode="{{{{ params.mode }}}}",
     )
 """
 

@@ -31,6 +31,19 @@ def test_each_row_of_a_marked_table_gets_a_page() -> None:
     assert site.row_pages("reference/errors.md", unmarked) == (unmarked, {})
 
 
+def test_links_with_the_name_of_a_row_lead_to_its_page() -> None:
+    rows = {"reference/errors.md": {"LogGap": "reference/errors/LogGap.md"}}
+    link = "[`LogGap`](../errors.md)"
+    code = f"```md\n{link}\n```\n"
+    text = f"{link}, [`NullKey`](../errors.md), [errors](../errors.md), [`LogGap`](../other.md)\n{code}"
+    assert site.to_rows("reference/operators/a.md", text, rows) == text.replace(
+        "../errors.md", "../errors/LogGap.md", 1
+    )
+    assert site.to_rows("index.md", "[`LogGap`](reference/errors.md)", rows) == (
+        "[`LogGap`](reference/errors/LogGap.md)"
+    )
+
+
 @pytest.mark.parametrize(
     ("link", "is_now"),
     [
@@ -69,4 +82,5 @@ def test_every_page_has_a_place_and_every_error_a_page() -> None:
     assert set(made) - named == {"index.md"}
     assert "reference/errors/VersionsExpired.md" in made
     assert "reference/options/max_versions.md" in made
+    assert "[`max_versions`](../options/max_versions.md)" in made["reference/functions/apply_changes.md"]
     assert not [path for path, text in made.items() if "](../../dags" in text]
