@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
@@ -44,6 +45,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
             return next((shared for shared in _SHARED if shared in file), file)
 
     return Together(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect thousands of tests, which all stay, without looking for garbage: a quarter less time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

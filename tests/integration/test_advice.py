@@ -147,6 +147,7 @@ def test_merges_copy_rows_that_do_not_change(spark: SparkSession, tmp_table: Tab
 
 
 # -- which files runs skip -------------------------------------------------------------------------
+@pytest.mark.slow
 def test_keys_without_bounds(spark: SparkSession, tmp_table: Table) -> None:
     source, target = tmp_table("source"), tmp_table("target")
     make(spark, source, FEED)

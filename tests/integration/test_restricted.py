@@ -14,6 +14,7 @@ from delta_cdc.core.errors import SparkRestricted
 from delta_cdc.core.spec import OptimizeSpec, VacuumSpec
 from delta_cdc.core.sql import table
 from delta_cdc.spark.sessions import LAST_COMMIT
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -95,7 +96,7 @@ def test_maintenance_without_the_confs_that_save_time(
     assert SEAL[2] in refused
 
 
-@pytest.mark.parametrize("name", NEEDED)
+@pytest.mark.parametrize("name", slow_but(NEEDED, NEEDED[0]))
 def test_whatever_rows_depend_on_is_refused_by_name(
     spark: SparkSession, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_new_target_gets_a_location_and_its_name(lake: Lake) -> None:
     assert (rows["Type"], rows["Comment"]) == ("EXTERNAL", comment)
 
 
+@pytest.mark.slow
 def test_a_target_may_have_a_location_of_its_own(lake: Lake, tmp_path: Path) -> None:
     elsewhere = {"target_location": str(tmp_path / "elsewhere")}
     lake.apply("names_gold.elsewhere", layout=elsewhere)
@@ -163,6 +164,7 @@ def test_another_table_of_the_name_is_not_written(lake: Lake, tmp_path: Path) ->
     assert lake.keys(f"delta.`{tmp_path}/other`") == [7]
 
 
+@pytest.mark.slow
 def test_what_changes_after_the_plan_is_noticed_by_the_job(lake: Lake, tmp_path: Path) -> None:
     lake.apply("names_gold.late")
     lake.insert(50)

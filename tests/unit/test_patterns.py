@@ -61,14 +61,16 @@ def _uses() -> Iterator[Use]:
 
 
 def _of_module(module: str, tree: ast.Module) -> Iterator[Use]:
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    for call in calls:
+    nodes = list(ast.walk(tree))
+    for call in nodes:
+        if not isinstance(call, ast.Call):
+            continue
         function = call.func
-        if not (isinstance(function, ast.Attribute) and ast.unparse(function.value) == "re"):
+        if not (isinstance(function, ast.Attribute) and _is_re(function.value)):
             continue
         if function.attr in ("escape", "purge"):
             continue
-        methods = _methods(tree, calls, call) if function.attr == "compile" else {function.attr}
+        methods = _methods(nodes, call) if function.attr == "compile" else {function.attr}
         given = (
             [*call.args[1:], *(word.value for word in call.keywords)] if function.attr == "compile" else []
         )
@@ -80,19 +82,24 @@ def _of_module(module: str, tree: ast.Module) -> Iterator[Use]:
             yield Use(module, pattern, flags, tuple(sorted(methods)))
 
 
-def _methods(tree: ast.Module, calls: list[ast.Call], compiled: ast.Call) -> set[str]:
+def _is_re(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "re"
+
+
+def _methods(nodes: list[ast.AST], compiled: ast.Call) -> set[str]:
     """Return the methods by which the module uses a pattern that it compiles."""
     names = {
         target.id
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign) and node.value is compiled
         for target in node.targets
         if isinstance(target, ast.Name)
     }
     used = {
         call.func.attr
-        for call in calls
-        if isinstance(call.func, ast.Attribute)
+        for call in nodes
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id in names
     }

@@ -127,12 +127,12 @@ def test_min_versions_counts_changes_across_looks(table: Path) -> None:
     assert found(watch).position.version == 3
 
 
-def test_a_hundred_versions_at_once(table: Path) -> None:
+def test_many_versions_at_once(table: Path) -> None:
     append(table, [0])
-    for i in range(100):
+    for i in range(30):
         append(table, [i])
-    assert look(Watch(str(table), position=0, condition=Condition(min_versions=101))) is None
-    assert found(Watch(str(table), position=0, condition=Condition(min_versions=100))).position.version == 100
+    assert look(Watch(str(table), position=0, condition=Condition(min_versions=31))) is None
+    assert found(Watch(str(table), position=0, condition=Condition(min_versions=30))).position.version == 30
 
 
 def written(table: Path, version: int) -> str:

@@ -142,6 +142,7 @@ dies(publish, "grid")
 """
 
 
+@pytest.mark.slow
 def test_the_tables_of_a_group(airflow: Airflow, tmp_path: Path) -> None:
     """A table without work of its own has its task, as long as a commit of it is not announced."""
     configuration = feeds(tmp_path, 2)

@@ -496,6 +496,7 @@ def test_a_run_of_a_dag_without_a_choice_of_tables_names_all_its_pipelines(
     )
 
 
+@pytest.mark.slow
 def test_a_reader_of_dags_sees_what_is_left_out(page: Page, window: Window, tmp_path: Path) -> None:
     with browser.chromium(tmp_path / "chromium", width=1500, height=1100) as chrome:
         reader = Window(chrome, page.url)

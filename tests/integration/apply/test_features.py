@@ -27,6 +27,7 @@ def readable_since(result: JobResult) -> list[int]:
     return [entry["first_readable_version"] for entry in run_sync(described(result.tables))]
 
 
+@pytest.mark.slow
 def test_enabling_twice_alters_once(spark: SparkSession, tmp_path: Path) -> None:
     plain, ready = str(tmp_path / "pl ain"), str(tmp_path / "ready")
     frame = spark.range(2).selectExpr("id", "'a' v")

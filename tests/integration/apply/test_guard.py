@@ -106,23 +106,22 @@ def approval_in(error: LimitExceeded) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("kind", slow_but(KINDS, "log, type 2"))
+@pytest.mark.parametrize("kind", slow_but(KINDS, "type 1"))
 def test_beyond_a_limit_nothing_is_written_until_it_is_approved(case: Case, kind: str) -> None:
     case.apply(kind, ending_version=0)
     before, version = case.living(kind), newest(case.target(kind))
     assert before == set(range(20))
     for limits, text in (
-        ({"max_deleted": 5}, "it would delete or close 6 of 20 rows (30.0 %), and max_deleted is 5"),
         ({"max_deleted": "29 %"}, "it would delete or close 6 of 20 rows (30.0 %), and max_deleted is 29 %"),
         ({"max_changed": 12}, "it would change 13 of 20 rows (65.0 %), and max_changed is 12"),
+        ({"max_deleted": 5}, "it would delete or close 6 of 20 rows (30.0 %), and max_deleted is 5"),
     ):
         with pytest.raises(LimitExceeded) as found:
             case.apply(kind, limits=limits)
         assert text in found.value.message
         assert not found.value.retryable
     limits = {"max_deleted": 5}
-    with pytest.raises(LimitExceeded, match=r"id = [0-5]; id = [0-5]; id = [0-5]\.") as found:
-        case.apply(kind, limits=limits)
+    assert re.search(r"id = [0-5]; id = [0-5]; id = [0-5]\.", str(found.value))
     text = approval_in(found.value)
     planned = case.apply(kind, limits=limits, dry_run=True)
     assert planned.dry_run is not None
@@ -237,7 +236,8 @@ RUNS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(RUNS, "reset"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
 def test_a_person_approves_what_replaces_rows(case: Case, tmp_path: Path, name: str) -> None:
     target, (chosen, why) = str(tmp_path / "target"), RUNS[name]
 

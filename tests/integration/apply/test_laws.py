@@ -19,7 +19,6 @@ from tests.support.drawn_applies import drawn_apply
 from tests.support.event_flow import LogFlow
 from tests.support.event_streams import PLAIN, TIED, as_set, delivered, drawn_world
 from tests.support.random_logs import seeds
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 TEST = "tests/integration/apply/test_laws.py"
 #: Source kinds, by the seed.
 KINDS = ("change_log", "change_feed", "change_log", "snapshot")
-#: Histories of one configuration: in every run of the tests, and in the long one.
+#: Histories of one configuration: in two runs, and in the long one.
 FEW, MANY = 150, 2000
 
 
@@ -95,7 +94,8 @@ def _story(seed: int, flow: LogFlow, history: int | None = None) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", slow_but([25, 26], 25))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [25, 26])
 def test_histories_are_those_of_the_model(
     spark: SparkSession, tmp_path: Path, seed: int, record_property: Callable[..., None]
 ) -> None:

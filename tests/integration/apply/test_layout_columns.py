@@ -96,7 +96,8 @@ class Targets:
             if mode == "new_version":
                 arguments["partition_by"] = ["is_current"]
             flow = LogFlow(spark, self.folder, f"{self.folder} {mode}", arguments, pipeline=mode)
-            for end in self.source.ends:
+            # `make test` has one of these modes: its load takes half of the source, and one run the rest.
+            for end in self.source.ends[mode == "soft" :]:
                 flow.apply(end)
             self.targets[mode] = flow
         return self.targets[mode]
@@ -113,7 +114,8 @@ class Targets:
 
 
 CASES = [(kind, mode) for kind in KINDS for mode in MODES]
-QUICK = [("feed", "new_version"), ("feed", "soft"), ("log", "new_version"), ("log", "soft")]
+#: Of a feed, test_a_table_that_comes_from_elsewhere has the columns, and test_histories.py the histories.
+QUICK = [("log", "soft")]
 IDS = [" ".join(case) for case in CASES]
 
 
@@ -154,7 +156,8 @@ def test_random_histories(spark: SparkSession, sources: Any, kind: str, mode: st
     assert verified(flow) == {}
 
 
-@pytest.mark.parametrize(("kind", "mode"), slow_but(CASES, QUICK[0], QUICK[3]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "mode"), CASES)
 def test_a_reload_finds_nothing_to_write(spark: SparkSession, sources: Any, kind: str, mode: str) -> None:
     source = sources(kind)
     flow = source.flow(spark, mode)

@@ -172,7 +172,7 @@ def test_a_log_in_any_order(spark: SparkSession, tmp_path: Path, scd_type: int) 
     assert oracle.rows_of(rows, ("id", "region", "v")) == oracle.rows_of(living, ("id", "region", "v"))
 
 
-@pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles"])
+@pytest.mark.parametrize("zone", slow_but(["UTC", "America/Los_Angeles"], "America/Los_Angeles"))
 def test_a_reader_skips_partitions_by_the_column_of_their_expression(
     spark: SparkSession, tmp_path: Path, source: str, zone: str
 ) -> None:

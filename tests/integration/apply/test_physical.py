@@ -101,7 +101,6 @@ def test_deletion_vectors_are_for_targets_above_a_size(
             ({"publish_changes": True}, False, 1),
             ({"target_properties": {"delta.enableRowTracking": "true"}}, False, 1),
         ],
-        ({}, False, 2),
         ({"publish_changes": True}, False, 1),
     ),
     ids=["no reader sees it", "a small target", "a change feed", "row tracking"],
@@ -157,7 +156,8 @@ def test_no_file_is_far_above_its_size(
         layout.file_size(replace(options, target_properties={layout.FILE_SIZE: "128mb"}))
 
 
-@pytest.mark.parametrize("options", slow_but([TYPE_1, TYPE_2], TYPE_1), ids=["type 1", "type 2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [TYPE_1, TYPE_2], ids=["type 1", "type 2"])
 def test_a_batch_that_changes_nothing_opens_and_writes_no_file(
     spark: SparkSession, tmp_path: Path, options: ApplyOptions
 ) -> None:

@@ -264,24 +264,26 @@ def test_a_target_that_cannot_take_the_rows(spark: SparkSession, tmp_path: Path)
     assert versions(history.target) == before
 
 
-def test_a_change_type_that_nobody_knows(spark: SparkSession, tmp_path: Path) -> None:
-    source = table(spark, tmp_path / "source", "UPDATE {} SET v = 'b' WHERE id = 1")
+def test_a_change_type_that_nobody_knows(
+    spark: SparkSession, tmp_path: Path, loaded: Callable[..., Flow]
+) -> None:
+    flow = loaded(TYPE_1, "UPDATE {} SET v = 'b' WHERE id = 1")
     imitation = str(tmp_path / "staging")
-    feed = spark.read.format("delta").options(readChangeFeed="true", startingVersion=1).load(source)
+    feed = spark.read.format("delta").options(readChangeFeed="true", startingVersion=1).load(flow.source)
     feed.replace("update_postimage", "upsert", "_change_type").write.format("delta").save(imitation)
-    flow = Flow(spark, source, str(tmp_path / "target"), TYPE_1).through(0)
     before = versions(flow.target)
     refused(flow, flow.apply(1, staging=staged(imitation)), "WrongReader", "_change_type")
     assert versions(flow.target) == before
     assert newest(imitation) == 0
 
 
-def test_a_change_without_a_type_is_no_insert(spark: SparkSession, tmp_path: Path) -> None:
-    source = table(spark, tmp_path / "source", "INSERT INTO {} VALUES (7, 'g', 70)")
+def test_a_change_without_a_type_is_no_insert(
+    spark: SparkSession, tmp_path: Path, loaded: Callable[..., Flow]
+) -> None:
+    flow = loaded(ApplyOptions(insert_only=True), "INSERT INTO {} VALUES (7, 'g', 70)")
     imitation = str(tmp_path / "staging")
-    feed = spark.read.format("delta").options(readChangeFeed="true", startingVersion=1).load(source)
+    feed = spark.read.format("delta").options(readChangeFeed="true", startingVersion=1).load(flow.source)
     feed.withColumn("_change_type", F.lit(None).cast("string")).write.format("delta").save(imitation)
-    flow = Flow(spark, source, str(tmp_path / "target"), ApplyOptions(insert_only=True)).through(0)
     before = versions(flow.target)
     refused(flow, flow.apply(1, staging=staged(imitation)), "WrongReader", "1 change row(s)", "_change_type")
     assert versions(flow.target) == before

@@ -22,7 +22,6 @@ from tests.support.event_flow import LogFlow, expired
 from tests.support.event_streams import FIRST, append, create_log
 from tests.support.layout_sources import KINDS, log_source
 from tests.support.oracle import plain, rows_of
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,7 +116,8 @@ def sources(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> An
 CASES = [(kind, mode) for kind in KINDS for mode in MODES]
 
 
-@pytest.mark.parametrize(("kind", "mode"), slow_but(CASES, ("feed", "hard"), ("log", "soft")))
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "mode"), CASES)
 def test_random_histories(spark: SparkSession, sources: Any, kind: str, mode: str) -> None:
     source, folder = sources(kind)
     flow = LogFlow(spark, folder, f"{folder} {mode}", {**LAYOUT, **source.arguments, "delete_mode": mode})
@@ -411,6 +411,7 @@ def _pairs(**values: str) -> str:
     return "".join(_digest(name) + _digest(values[name]) for name in sorted(values))
 
 
+@pytest.mark.slow
 def test_the_hash_of_a_history(spark: SparkSession, tmp_path: Path) -> None:
     """It is of the values when the row was written: closing a row, or a new column, does not change it."""
     more = {
@@ -473,9 +474,11 @@ def test_columns_that_only_the_target_has_do_not_count(spark: SparkSession, tmp_
         4: {"id": 4, "name": "Di"},
     }
     assert {key: row["row_hash"] for key, row in rows.items()} == {k: hashed(v) for k, v in written.items()}
+    assert _times(flow) == {1: (1, 2), 2: (1, 4), 3: (1, 1), 4: (5, 5)}
     assert verified(flow) == {}
 
 
+@pytest.mark.slow
 def test_rows_without_keys_have_a_hash(spark: SparkSession, tmp_path: Path) -> None:
     arguments = {"keys": [], "insert_only": True, "created_column": None, "changed_column": None}
     flow = _feed(spark, tmp_path, **arguments)

@@ -308,6 +308,7 @@ def test_random_histories_of_several_sources(spark: SparkSession, tmp_path: Path
     assert not lake.apply(2).applied
 
 
+@pytest.mark.slow
 def test_equal_sequences_and_refusals(spark: SparkSession, tmp_path: Path) -> None:
     """Equal sequences of two sources are never guessed; what a log cannot take changes nothing."""
     log, target = str(tmp_path / "log"), str(tmp_path / "target")
@@ -388,6 +389,7 @@ def last_part(location: str) -> str:
     return location.rpartition("/")[2]
 
 
+@pytest.mark.slow
 def test_tables_of_events_are_sources(spark: SparkSession, tmp_path: Path) -> None:
     """They are appended as they come: late, twice, and deletes with a key alone. A faulty one stops them."""
     lake = Lake(spark, tmp_path, 1)
@@ -397,7 +399,6 @@ def test_tables_of_events_are_sources(spark: SparkSession, tmp_path: Path) -> No
     eu.write({1: ("late", 5), 4: ("d", 10)})
     for one in (stream, eu):
         one.collect()
-    lake.apply(1)
     stream.write({1: ("a", 10), 3: ("new", 30)})
     eu.write({1: ("later", 20), 4: ("d", 10), 3: ("between", 20)})
     assert stream.collect().counts["events"] == 4

@@ -126,6 +126,7 @@ def test_a_column_is_added_by_a_conf_of_one_statement_or_by_a_clause(
     assert dict(spark.conf.getAll) == before
 
 
+@pytest.mark.slow
 def test_an_added_column_is_refused_where_evolution_is_off(spark: SparkSession, tmp_path: Path) -> None:
     source = str(tmp_path / "source")
     frame = spark.sql("SELECT 1 AS id, 'a' AS v")

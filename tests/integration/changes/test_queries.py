@@ -24,6 +24,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.reserved_columns import ORDER, ROW_ID, ROW_VERSION
 from delta_cdc.spark.changes.queries import answer, drop_carry_over, named_in_plan
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -449,7 +450,7 @@ def test_rows_that_cannot_be_right_are_refused_by_name(
 PAIRED = {"full_delta": {"wide": True}, "append_only": {"only_surviving": True}}
 
 
-@pytest.mark.parametrize("query", PAIRED)
+@pytest.mark.parametrize("query", slow_but(PAIRED, "full_delta"))
 def test_states_are_never_paired_by_guessing(spark: SparkSession, query: str) -> None:
     """Also if the two rows of a key come from two versions: a delete could be of either of them."""
     for name, rows, error, text in BAD_ROWS:
@@ -461,7 +462,7 @@ def test_states_are_never_paired_by_guessing(spark: SparkSession, query: str) ->
         assert text.removeprefix("c = c, ") in named.message
 
 
-@pytest.mark.parametrize("query", ["full_delta", "append_only"])
+@pytest.mark.parametrize("query", slow_but(["full_delta", "append_only"], "append_only"))
 def test_unknown_types_and_doubled_keys_of_queries_per_version(spark: SparkSession, query: str) -> None:
     unknown = change_rows(spark, [("c", "upsert 5 a @1; I 6 a @1")])
     doubled = change_rows(spark, [("c", "I 5 a @1; I 5 b @1")])

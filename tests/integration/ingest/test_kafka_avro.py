@@ -100,6 +100,7 @@ def registry() -> Iterator[Served]:
         yield served
 
 
+@pytest.mark.slow
 def test_messages(spark: SparkSession, kafka: Broker, registry: Served, tmp_path: Path) -> None:
     """Messages of Confluent's serializer; a message of an unknown schema waits in quarantine for a replay."""
     log, topic = tmp_path / "log", "avro-messages"
@@ -171,3 +172,8 @@ def test_a_registry_that_does_not_answer_stops_the_batch(
             ingest_changes(spark, source, str(log), kafka_options=given, **options)
         assert "geheim" not in str(caught.value)
         assert not log.exists()
+    registry.schemas.append({"schema": json.dumps(KEY)})
+    given = {"schema.registry.url": registry.url}
+    assert ingest_changes(spark, source, str(log), kafka_options=given, **options).counts == {"events": 1}
+    (found,) = spark.read.format("delta").load(str(log)).collect()
+    assert (found["id"], found["_op"]) == (1, "upsert")

@@ -17,6 +17,7 @@ from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import PlansInMemory
 from delta_cdc.run.table_arguments import ingest_options
 from tests.support.deliveries import Deliveries, event
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +65,7 @@ def test_each_file_then_the_batch(spark: SparkSession, tmp_path: Path) -> None:
     assert part.status == "stale"
 
 
+@pytest.mark.slow
 def test_a_process_of_python_that_ends(spark: SparkSession, tmp_path: Path) -> None:
     """The driver lives on. Two tries fail; the third one names the file, and ingests the others."""
     flow = Deliveries(spark, tmp_path)
@@ -109,7 +111,7 @@ def test_a_file_that_lacks_the_key_column(spark: SparkSession, tmp_path: Path) -
     assert part.counts == {"events": 1, "files": 2, "quarantined": 1}
 
 
-@pytest.mark.parametrize("format_", ["csv", "parquet"])
+@pytest.mark.parametrize("format_", slow_but(["csv", "parquet"], "parquet"))
 def test_other_formats(spark: SparkSession, tmp_path: Path, format_: str) -> None:
     flow = Deliveries(spark, tmp_path, format=format_)
     flow.deliver(f"a.{format_}", [event("I", 1, 1, name="a", amount=1)])

@@ -142,6 +142,7 @@ def test_rows_are_used_for_exactly_one_commit(spark: SparkSession, tmp_path: Pat
     assert not written_rows.has_range(spark, log, 1, planned)
 
 
+@pytest.mark.slow
 def test_an_apply_that_fails_or_cannot_run_here(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

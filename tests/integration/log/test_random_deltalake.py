@@ -9,6 +9,7 @@ import pytest
 
 from delta_cdc.delta_log.table import DeltaLog
 from tests.support.random_logs import DeltalakeHistory, Ledger, check_log, replayable, seeds
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,7 @@ def _check_against_delta_rs(ledger: Ledger) -> None:
         assert {app: table.transaction_version(app) for app in told.txns} == told.txns
 
 
-@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("seed", slow_but(seeds(4), *seeds(2)))
 def test_the_reader_agrees(tmp_path: Path, seed: int) -> None:
     asyncio.run(_walk(tmp_path, seed, "test_the_reader_agrees"))
 

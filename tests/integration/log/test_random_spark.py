@@ -13,7 +13,6 @@ import pytest
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.http_store import HttpStore
 from tests.support.random_logs import SparkHistory, check_log, replayable, seeds
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,7 +151,8 @@ def _milliseconds(moment: Any) -> int:
     return round(utc.timestamp() * 1000)
 
 
-@pytest.mark.parametrize("seed", slow_but(seeds(4), *seeds(1, first=3)))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(4))
 def test_the_reader_agrees(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     _walk(spark, tmp_path, seed, [*SparkHistory.dealt(seed)], "test_the_reader_agrees")
 

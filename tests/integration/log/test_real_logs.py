@@ -136,6 +136,7 @@ def test_overwriting_some_partitions_leaves_the_proof(spark: SparkSession, tmp_p
     assert made.proven() == (5, 101)
 
 
+@pytest.mark.slow
 def test_a_table_dropped_and_made_again_has_no_proof(target: Target) -> None:
     import shutil
 

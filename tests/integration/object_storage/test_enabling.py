@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from delta_cdc import job
@@ -33,6 +34,7 @@ def write(lake: Lake, name: str, **configuration: str) -> str:
     return lake.uri(name)
 
 
+@pytest.mark.slow
 def test_one_driver_has_to_be_vouched_for_where_the_store_ignores_conditions(
     on_lake: SparkSession, lake: Lake, tmp_path: Path
 ) -> None:

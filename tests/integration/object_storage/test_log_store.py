@@ -40,6 +40,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     return Programs.compiled(tmp_path_factory.mktemp("programs"))
 
 
+@pytest.mark.slow
 def test_the_jar_is_that_of_the_sources(tmp_path: Path) -> None:
     """And the same bytes each time; an older one is deleted."""
     (tmp_path / f"{PREFIX}older.jar").touch()
@@ -209,6 +210,7 @@ def test_deltas_default_needs_a_word_about_the_driver(on_lake: SparkSession, lak
     assert not [request for request in requests if request.method in ("PUT", "POST", "DELETE")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("source")
 def test_a_store_that_ignores_the_condition(on_lake: SparkSession, lake: Lake) -> None:
     """Nothing of the table is written there, but with the promise of a single driver."""

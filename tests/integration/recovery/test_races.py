@@ -18,7 +18,6 @@ from delta_cdc.core import errors
 from delta_cdc.spark.sealed import commit
 from delta_cdc.spark.sealed.commit import is_conflict
 from tests.support.holding import Gate, Running, hooked
-from tests.support.slow import slow_but
 from tests.support.world import expected, held, ranges, sealed_counts, seals, summed
 from tests.unit.airflow.test_apply_operator import AssetStores
 from tests.unit.airflow.test_base_operator import Store
@@ -49,7 +48,8 @@ def overlapping(apply: Apply, scd: int, point: str) -> tuple[Any, Any]:
     return shorter, longer
 
 
-@pytest.mark.parametrize("point", slow_but(POINTS, "before_commit"))
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
 def test_a_run_planned_on_an_old_watermark_plans_again(
     spark: SparkSession,
     source: Source,

@@ -95,6 +95,7 @@ def test_a_feed(spark: SparkSession, tmp_table: Table) -> None:
     assert f"UPDATE in version {touched.version}" in touched.notes[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "words"),
     [({"id": "1"}, "The key of"), ({"id": "1", "line": "one"}, "is no int"), ({}, "no column")],
@@ -115,6 +116,7 @@ def healthy(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> st
     return target
 
 
+@pytest.mark.slow
 def test_no_answer(spark: SparkSession, healthy: str) -> None:
     key = {"id": "o'1", "line": "2"}
     with pytest.raises(TargetWithoutWatermark):

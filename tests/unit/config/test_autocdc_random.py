@@ -12,6 +12,7 @@ from delta_cdc.config import MORE, Code, imported, load
 from delta_cdc.config.yaml_text import yaml_of
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.support.published_flows import PUBLISHED
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,7 +148,7 @@ def _mutated(draw: random.Random, text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but(range(4), 0))
 @pytest.mark.parametrize("suffix", ["py", "sql"])
 def test_damaged_code(tmp_path: Path, seed: int, suffix: str) -> None:
     draw, sound = random.Random(f"{seed} {suffix}"), 0

@@ -12,6 +12,7 @@ import pytest
 from delta_cdc.config import Code, imported
 from delta_cdc.core.errors import InvalidConfiguration
 from tests.support.random_logs import seeds
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -289,7 +290,7 @@ class _Programs:
         )
 
 
-@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("seed", slow_but(seeds(3), *seeds(1)))
 def test_drawn_programs_mean_what_python_makes_of_them(read: Read, seed: int) -> None:
     programs = _Programs(random.Random(seed))
     followed = 0

@@ -185,7 +185,7 @@ def _shown(server: Postgres) -> list[dict[str, str | None]]:
 
 # Not shrunk: every try is a round of statements to a server.
 @settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow],

@@ -75,6 +75,7 @@ def test_every_event_counts(tmp_path: Path, left_out: int) -> None:
         ).holds
 
 
+@pytest.mark.slow
 def test_postgresql_agrees_with_its_own_changes(tmp_path: Path) -> None:
     """Real scripts, a real slot: the open rows of the history are the rows of the table, to the last byte."""
     with server() as running:

@@ -114,7 +114,7 @@ def at(port: int) -> dict[str, str]:
 
 def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each check comes to its end by the limits of its requests, or is left behind."""
-    monkeypatch.setattr("delta_cdc.doctor.report.GRACE", 1.0)
+    monkeypatch.setattr("delta_cdc.doctor.report.GRACE", 0.2)
     with mute() as port:
         answers: list[dict[str, Result]] = []
         look = lambda: answers.append(looked("s3://lake/doctor", at(port), timeout=1))  # noqa: E731

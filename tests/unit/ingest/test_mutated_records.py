@@ -20,7 +20,7 @@ from tests.support.change_sets import typed
 from tests.support.mutated import COLUMNS, IGNORED, KINDS, QUARANTINED, Kind, Verdict
 
 #: Of each kind; eight kinds.
-SHARE, WHOLE = 6_250, 125_000
+SHARE, WHOLE = 2_500, 125_000
 #: Records of a file: where a quote is damaged, all that is behind it goes to quarantine.
 A_FILE = 25
 SEED = int(os.environ.get("MUTATED_SEED", "20261122"))

@@ -34,6 +34,7 @@ from delta_cdc.ingest.values import (
     plain,
     timestamp_micros,
 )
+from tests.support.slow import slow_but
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ARROW = {
@@ -408,7 +409,7 @@ def extremes() -> list[Any]:
     return [None, *WHOLE, *map(Number, texts), *texts, *STRINGS, *OTHERS]
 
 
-@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("coding", slow_but(CODINGS, *CODINGS[::3]))
 def test_every_type_takes_or_refuses_every_extreme_value(coding: str) -> None:
     values = extremes()
     for kind in TYPES:

@@ -20,6 +20,7 @@ from delta_cdc.delta_log.file_manifests import prepared, write_manifests
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.support.logs import EPOCH, FEED, SECOND, LogTable, field_of
 from tests.support.random_logs import seeds
+from tests.support.slow import slow_but
 from tests.support.steps import step as made_step
 from tests.support.vectors import masked, masking
 
@@ -158,7 +159,7 @@ def test_row_ids_are_nothing_to_the_feed(source: LogTable) -> None:
     assert not any("baseRowId" in line["add"] for line in lines[2:])
 
 
-@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("seed", slow_but(seeds(4), *seeds(2)))
 @pytest.mark.parametrize("rows", [ROWS, 70_000])
 def test_only_rows_whose_mask_changed_are_shown(source: LogTable, seed: int, rows: int) -> None:
     draw = random.Random(seed)
