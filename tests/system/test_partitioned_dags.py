@@ -229,6 +229,11 @@ def test_a_person_approves_a_reset_in_the_browser(server: Server, places: Places
     pages.open(f"/dags/careful/runs/{reset}/tasks/apply/required_actions")
     pages.see("//*[contains(text(), 'approval_for has reset')]")
     pages.keep("approval_of_a_reset")
+    # An answer before the scheduler has seen the end of the first part makes Airflow fail the task.
+    for _ in server.patience(120, "the scheduler does not see that the reset waits"):
+        lines = places.log.read_text().splitlines()
+        if any("Received executor event" in line and reset in line for line in lines):
+            break
     pages.see(f"[data-testid='hitl-option-{APPROVE}']").click()
     assert server.finish("careful", reset) == "success", server.log("careful", reset, "apply", 1)
     assert DeltaTable(table).version() > loaded
