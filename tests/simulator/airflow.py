@@ -18,6 +18,8 @@ from delta_cdc.run.saved_plans import forget_saved_plans
 from tests.simulator import spark
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulator.hub import Process
     from tests.simulator.world import Event, World
 
@@ -26,6 +28,9 @@ _OPTIONS = {
     "type2": ApplyOptions(keys=("id",), stored_as_scd_type=2),
     "append": ApplyOptions(keys=(), insert_only=True),
 }
+
+
+_POLICIES = ("on_source_replaced", "on_versions_expired", "on_target_replaced")
 
 
 class Reset(Exception):
@@ -40,23 +45,40 @@ class DagRun:
     number: int
     mode: str = "incremental"
     retries: int = 2
+    take_over_from: str | None = None
     tries: int = 0
     state: str = "running"
     current: Process | None = None
     plans: dict[str, dict[str, Any]] = field(default_factory=dict)
     error: BaseException | None = None
     xcom: dict[str, Any] = field(default_factory=dict)
+    # Of a task of a group:
+    name: str = ""
+    group_run: str = ""
+    of: str = ""
+    operate: Callable[[DagRun], Any] | None = None
+    when_ended: Callable[[DagRun], None] | None = None
+    when_stored: Callable[[], None] | None = None
+    outlets: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def run_id(self) -> str:
-        return f"dag/run-{self.number}/{self.pipeline}"
+        return self.group_run or f"dag/run-{self.number}/{self.pipeline}"
+
+    def end(self, state: str) -> None:
+        """Set the last state; what follows in the DAG begins."""
+        self.state = state
+        if self.when_ended is not None:
+            self.when_ended(self)
 
 
 class Airflow:
     """The runs of all pipelines, and what Airflow stores of them.
 
     :param runs: oldest first
-    :param events: the published dicts of the tasks that announced their target, oldest first
+    :param events: the published dicts of the tasks that announced their target, oldest first, as far as
+        Airflow still has them
+    :param stored: all that it ever had
     :param backups: the copy of the newest seal, by pipeline
     """
 
@@ -64,15 +86,24 @@ class Airflow:
         self.world = world
         self.runs: list[DagRun] = []
         self.events: list[dict[str, Any]] = []
+        self.stored: list[dict[str, Any]] = []
         self.backups: dict[str, Any] = {}
+        self.first_backup: Any = None
 
     def run(self, event: Event) -> None:
         """Start a run of a pipeline, if none is active."""
         if not self._is_active(event.name):
             self.start(event.name, retries=event.number % 3)
 
-    def start(self, pipeline: str, *, mode: str = "incremental", retries: int = 2) -> DagRun:
-        one = DagRun(pipeline, len(self.runs) + 1, mode, retries)
+    def start(
+        self,
+        pipeline: str,
+        *,
+        mode: str = "incremental",
+        retries: int = 2,
+        take_over_from: str | None = None,
+    ) -> DagRun:
+        one = DagRun(pipeline, len(self.runs) + 1, mode, retries, take_over_from)
         self.runs.append(one)
         self._try(one)
         return one
@@ -82,6 +113,39 @@ class Airflow:
         for one in self.runs:
             if one.current is process and one.state == "running" and (process.dead or process.frozen):
                 self._again(one, f"Airflow misses {process.name}")
+
+    def begin(
+        self,
+        name: str,
+        run_id: str,
+        retries: int,
+        operate: Callable[[DagRun], Any],
+        ended: Callable[[DagRun], None],
+    ) -> None:
+        """Start a task of a group."""
+        one = DagRun("", len(self.runs) + 1, retries=retries, name=name, group_run=run_id)
+        one.operate, one.when_ended = operate, ended
+        self.runs.append(one)
+        self._try(one)
+
+    def plans(self, one: DagRun) -> Plans:
+        """Return the task state store of a run."""
+        return Plans(self.world, one)
+
+    def form(self, event: Event) -> None:
+        """Start a run by its form: with another mode, or of the pipeline that takes a target over."""
+        lane = self.world.lanes[0]
+        name, others = lane.owner, [one for one in lane.pipelines if one != lane.owner]
+        if event.name == "take_over":
+            pipeline, mode, predecessor = others[0], "incremental", name
+        else:
+            by_key = lane.kind != "append"
+            mode = event.name if by_key or event.name == "reset" else "reset"
+            pipeline, predecessor = name, None
+        if not self._is_active(pipeline):
+            self.world.coverage["airflow", event.name] += 1
+            self.world.tell(f"airflow: {event.name} by {pipeline}")
+            self.start(pipeline, mode=mode, retries=event.number % 3, take_over_from=predecessor)
 
     def happen(self, event: Event) -> None:
         """Do what a person, or an accident of Airflow's own, does to a run."""
@@ -97,7 +161,7 @@ class Airflow:
     def _mark_success(self, one: DagRun, number: int) -> None:
         if one.state == "running":
             self._killed(one)
-        one.state = "success"
+        one.end("success")
 
     def _kill_worker(self, one: DagRun, number: int) -> None:
         """Kill the process of a task, at a step or while it waits for its job, which lives on."""
@@ -133,7 +197,7 @@ class Airflow:
 
     def _duplicate(self, one: DagRun, number: int) -> None:
         if one.state == "running":
-            name = f"{one.pipeline}{one.number}.copy"
+            name = f"{one.name or f'{one.pipeline}{one.number}'}.copy"
             self.world.hub.spawn(name, lambda: self._task(one), "plan")
 
     def _edit_plan(self, one: DagRun, number: int) -> None:
@@ -141,6 +205,16 @@ class Airflow:
             plan["ending_version"] = number % 7
             if number % 3 == 0:
                 plan["fingerprints"] = []
+
+    def _edit_backup(self, one: DagRun, number: int) -> None:
+        """Put an older copy of the watermark into the store, or another value."""
+        copy = self.backups.get(one.pipeline)
+        if copy is not None:
+            self.backups[one.pipeline] = self.first_backup if number % 2 else {"seal": number}
+
+    def _lose_events(self, one: DagRun, number: int) -> None:
+        """Delete the events, as a cleanup of Airflow's database does."""
+        del self.events[: len(self.events) if number % 2 else 1]
 
     def _edit_xcom(self, one: DagRun, number: int) -> None:
         """Edit what a run has published; of the events, nothing can be edited."""
@@ -156,7 +230,7 @@ class Airflow:
 
     def _try(self, one: DagRun) -> None:
         one.tries += 1
-        name = f"{one.pipeline}{one.number}.{one.tries}"
+        name = f"{one.name or f'{one.pipeline}{one.number}'}.{one.tries}"
         one.current = self.world.hub.spawn(name, lambda: self._task(one), "plan")
         self.world.tell(f"{name} starts")
 
@@ -166,14 +240,14 @@ class Airflow:
             self._try(one)
         else:
             self.world.tell(f"{why}: the run fails")
-            one.state = "failed"
+            one.end("failed")
 
     def _task(self, one: DagRun) -> None:
         """Do the work of a try, and what Airflow does with its end."""
         process, world = self.world.hub.running, self.world
         try:
-            published = self._operate(one)
-            self._api("success")
+            published = self._operate(one) if one.operate is None else one.operate(one)
+            self.request("success")
         except (DeltaCdcError, Reset) as error:
             one.error = error
             world.tell(f"{process.name} fails: {type(error).__name__}: {str(error)[:110]}")
@@ -185,12 +259,20 @@ class Airflow:
         if one.current is not process or one.state != "running":
             world.tell(f"{process.name} succeeds, and Airflow refuses it")
             return
-        one.state, one.error = "success", None
+        one.error = None
+        if one.when_stored is not None:
+            one.when_stored()
+        one.end("success")
+        if published is None:
+            world.tell(f"{process.name} succeeds")
+            return
         moved = f"versions {published['starting_version']}-{published['ending_version']}"
         world.tell(f"{process.name} succeeds: {moved if published['applied'] else 'nothing'}")
-        if published["applied"]:
-            self.events.append(published)
-        world.check_published(one.pipeline, published)
+        added = [published] if one.operate is None and published["applied"] else one.outlets
+        self.events += added
+        self.stored += added
+        pipeline = published["pipeline"]
+        world.lane_of(pipeline).check_published(pipeline, published)
 
     def _failed(self, one: DagRun, error: DeltaCdcError | Reset) -> None:
         if one.current is not self.world.hub.running or one.state != "running":
@@ -198,43 +280,49 @@ class Airflow:
         if isinstance(error, Reset) or error.retryable:
             self._again(one, "it may be tried again")
         else:
-            one.state = "failed"
+            one.end("failed")
 
     def _operate(self, one: DagRun) -> dict[str, Any]:
         """Do what the operator of an apply does."""
         plans = Plans(self.world, one)
         services = Services(
-            execute=lambda spec: self._executed(spec),
+            execute=lambda spec: self.executed(spec),
             saved_plans=plans,
-            backup=lambda: None if self._asks("backup_get") else self.backups.get(one.pipeline),
+            backup=lambda: None if self.asks("backup_get") else self.backups.get(one.pipeline),
             announced=lambda table, uri, table_id, number: self._announced(one.pipeline, uri, table_id),
             say=lambda line: None,
-            sleep=self._slept,
+            sleep=self.slept,
         )
-        outcome = run(self._request(one), services)
+        outcome = run(self._applying(one), services)
         self.world.hub.running.phase = "publish"
         published = outcome.to_dict()
-        self._api("xcom")
+        self.request("xcom")
         one.xcom = dict(published)
-        if not self._asks("backup_set") and outcome.backup is not None:
+        if not self.asks("backup_set") and outcome.backup is not None:
             self.backups[one.pipeline] = outcome.backup
+            self.first_backup = self.first_backup or outcome.backup
         forget_saved_plans(outcome, plans)
         return published
 
-    def _request(self, one: DagRun) -> ApplyRequest:
+    def _applying(self, one: DagRun) -> ApplyRequest:
         schedule, onwards = self.world.schedule, one.mode == "incremental"
+        lane = self.world.lane_of(one.pipeline)
+        policy: Any = "reload" if schedule.forgiving and lane.kind == "type1" else None
+        policies = {} if policy is None else dict.fromkeys(_POLICIES, policy)
         return ApplyRequest(
             pipeline=one.pipeline,
-            source=self.world.uri("source"),
-            target=self.world.uri("target"),
-            options=_OPTIONS[schedule.kind],
+            source=self.world.uri(lane.source.name),
+            target=self.world.uri(lane.target.name),
+            options=_OPTIONS[lane.kind],
             run_id=one.run_id,
             mode=one.mode,  # type: ignore[arg-type]
-            discard_history=one.mode == "reset" and schedule.kind == "type2",
+            discard_history=one.mode == "reset" and lane.kind == "type2",
             versions_per_commit=schedule.versions_per_commit if onwards else None,
+            take_over_from=one.take_over_from if onwards else None,
+            **policies,
         )
 
-    def _executed(self, spec: Any) -> Any:
+    def executed(self, spec: Any) -> Any:
         """Run a job in a process of its own, which lives on if the task dies."""
         hub = self.world.hub
         process = hub.running
@@ -250,13 +338,13 @@ class Airflow:
             raise JobFailed("The application died without a result.", remedy="run again.")
         return driver.result
 
-    def _slept(self, seconds: float) -> None:
+    def slept(self, seconds: float) -> None:
         self.world.hub.running.phase = "plan"
         self.world.hub.step("sleep")
         self.world.hub.now += int(seconds * 1000)
 
     def _announced(self, pipeline: str, uri: str, table_id: str) -> int | None:
-        if self._asks("announced"):
+        if self.asks("announced"):
             return None
         for event in reversed(self.events):
             of = (event["pipeline"], event["target_table"], event["target_table_id"])
@@ -264,11 +352,11 @@ class Airflow:
                 return int(event["seal"])
         return None
 
-    def _asks(self, name: str) -> bool:
+    def asks(self, name: str) -> bool:
         """Return whether a request failed that the provider survives."""
         return self.world.hub.step(name) in ("error", "lost")
 
-    def _api(self, name: str) -> None:
+    def request(self, name: str) -> None:
         """Send a request whose failure fails the task; a lost answer is repeated by the client."""
         if self.world.hub.step(name) == "error":
             raise Reset(f"simulated: no answer to {name}")

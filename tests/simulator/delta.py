@@ -6,16 +6,20 @@ project reads their contents when it plans.
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from tests.simulator.store import AlreadyExists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tests.simulator.store import Store
+    from tests.simulator.store import Store, Stored
 
 Row = list[Any]
 Action = dict[str, Any]
@@ -34,6 +38,27 @@ _HISTORY = json.dumps(
             {"name": name, "type": "long", "nullable": True, "metadata": {}}
             for name in ("id", "value", "__START_AT", "__END_AT")
         ],
+    }
+)
+
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_FILE = [("path", pa.string()), ("partitionValues", _TEXTS), ("size", pa.int64()), ("dataChange", pa.bool_())]
+_CHECKPOINT = pa.schema(
+    {
+        "txn": pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]),
+        "add": pa.struct([*_FILE, ("modificationTime", pa.int64()), ("stats", pa.string())]),
+        "metaData": pa.struct(
+            [
+                ("id", pa.string()),
+                ("format", pa.struct([("provider", pa.string()), ("options", _TEXTS)])),
+                ("schemaString", pa.string()),
+                ("partitionColumns", pa.list_(pa.string())),
+                ("configuration", _TEXTS),
+                ("createdTime", pa.int64()),
+            ]
+        ),
+        "protocol": pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())]),
     }
 )
 
@@ -83,24 +108,38 @@ class Table:
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
         self.name = name
+        #: The commit files that log cleanup has deleted: who watches the world still knows them.
+        self.cleaned: dict[int, Stored] = {}
+        self.checkpoints: list[int] = []
         self._parsed: dict[str, tuple[str, list[Action]]] = {}
+        self._read: dict[str, tuple[str, list[Row]]] = {}
+        #: What was found by the store's number of changes then.
+        self._newest = (-1, -1)
+        self._known: dict[int, tuple[int, Snapshot]] = {}
+        self._keys: list[str] = []
         self._snapshots: dict[int, tuple[tuple[str, ...], Snapshot]] = {}
         self._files = 0
 
     # -- the log --------------------------------------------------------------------------------------
     def key(self, version: int) -> str:
-        return f"{self.name}/_delta_log/{version:020d}.json"
+        assert version >= 0
+        while len(self._keys) <= version:
+            self._keys.append(f"{self.name}/_delta_log/{len(self._keys):020d}.json")
+        return self._keys[version]
 
     @property
     def newest(self) -> int:
-        version = -1
-        while self.key(version + 1) in self.store.objects:
-            version += 1
+        objects = self.store.objects
+        changes, version = self._newest
+        if changes != objects.changes:
+            version = -1
+            while version + 1 in self.cleaned or self.key(version + 1) in objects:
+                version += 1
+            self._newest = objects.changes, version
         return version
 
     def actions(self, version: int) -> list[Action]:
-        key = self.key(version)
-        stored = self.store.objects.get(key)
+        key, stored = self.key(version), self.stored(version)
         if stored is None:
             raise Missing(f"DELTA_VERSION_NOT_FOUND {version} of {self.name}")
         known = self._parsed.get(key)
@@ -109,15 +148,37 @@ class Table:
             self._parsed[key] = known
         return known[1]
 
+    def stored(self, version: int) -> Stored | None:
+        """Return a commit file, even if log cleanup has deleted it."""
+        return self.cleaned.get(version) or self.store.objects.get(self.key(version))
+
+    def travel(self, version: int) -> Snapshot:
+        """Return a version as Spark can read it.
+
+        :raises Missing: log cleanup has deleted what it needs
+        """
+        if self.cleaned and not any(len(self.cleaned) - 1 <= one <= version for one in self.checkpoints):
+            raise Missing(f"DELTA_VERSION_NOT_FOUND {version} of {self.name}")
+        return self.snapshot(version)
+
     def info(self, version: int) -> Action:
         return next(action["commitInfo"] for action in self.actions(version) if "commitInfo" in action)
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         newest = self.newest if version is None else version
+        changes = self.store.objects.changes
+        known_now = self._known.get(newest)
+        if known_now is not None and known_now[0] == changes:
+            return known_now[1]
+        found = self._replayed(newest)
+        self._known[newest] = changes, found
+        return found
+
+    def _replayed(self, newest: int) -> Snapshot:
         tags: tuple[str, ...] = ()
         found = Snapshot()
         for one in range(newest + 1):
-            stored = self.store.objects.get(self.key(one))
+            stored = self.stored(one)
             if stored is None:
                 raise Missing(f"DELTA_VERSION_NOT_FOUND {one} of {self.name}")
             tags = (*tags, stored.e_tag)
@@ -128,13 +189,65 @@ class Table:
             found = known[1]
         return found
 
+    # -- checkpoints ----------------------------------------------------------------------------------
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version, as Parquet, and the hint to it."""
+        now = self.snapshot()
+        rows: list[Action] = [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}]
+        metadata = {**now.metadata, "configuration": list(now.metadata["configuration"].items())}
+        rows.append({"metaData": {**metadata, "format": {"provider": "parquet", "options": []}}})
+        rows += [{"txn": {"appId": app, "version": number}} for app, number in now.txns.items()]
+        rows += [{"add": {**add, "partitionValues": []}} for add in now.files.values()]
+        table, content = pa.Table.from_pylist(rows, _CHECKPOINT), io.BytesIO()
+        pq.write_table(table, content, compression="snappy")
+        log = f"{self.name}/_delta_log"
+        self.store.write(f"{log}/{now.version:020d}.checkpoint.parquet", content.getvalue())
+        hint = {"version": now.version, "size": len(rows)}
+        self.store.write(f"{log}/_last_checkpoint", json.dumps(hint).encode())
+        self.checkpoints.append(now.version)
+        return now.version
+
+    def clean(self, before: int) -> None:
+        """Delete the commit files before a version, as log cleanup does after a checkpoint."""
+        for version in range(len(self.cleaned), before):
+            stored = self.store.objects.pop(self.key(version))
+            assert stored is not None
+            self.cleaned[version] = stored
+        for version in [one for one in self.checkpoints if one < before]:
+            self.store.objects.pop(f"{self.name}/_delta_log/{version:020d}.checkpoint.parquet")
+            self.checkpoints.remove(version)
+
+    def put_back(self, version: int) -> bool:
+        """Put the table back from a copy of its files as of a version; return whether it could be.
+
+        Log cleanup and VACUUM keep what a copy needs.
+        """
+        whole = not self.cleaned and not self.checkpoints
+        paths = self.snapshot(version).files
+        if not whole or any(f"{self.name}/{path}" not in self.store.objects for path in paths):
+            return False
+        for later in range(self.newest, version, -1):
+            self.store.objects.pop(self.key(later))
+        return True
+
+    def forget(self) -> None:
+        """Delete the whole log."""
+        for version in range(self.newest, -1, -1):
+            self.store.objects.pop(self.key(version))
+        self.cleaned.clear()
+        self.checkpoints.clear()
+        for key in [key for key in self.store.objects if key.startswith(f"{self.name}/_delta_log/")]:
+            self.store.objects.pop(key)
+
     # -- rows -----------------------------------------------------------------------------------------
     def read(self, path: str) -> list[Row]:
         stored = self.store.objects.get(f"{self.name}/{path}")
         if stored is None:
             raise Missing(f"FAILED_READ_FILE.FILE_NOT_EXIST {path}")
-        rows: list[Row] = json.loads(stored.content)
-        return rows
+        known = self._read.get(path)
+        if known is None or known[0] != stored.e_tag:
+            known = self._read[path] = stored.e_tag, json.loads(stored.content)
+        return known[1]
 
     def rows(self, snapshot: Snapshot) -> list[Row]:
         return [row for path in snapshot.files for row in self.read(path)]

@@ -33,6 +33,7 @@ class Process:
     :param phase: what it does now, for the table of coverage
     :param dead: it runs no more code
     :param frozen: it runs no code until it is woken
+    :param committed: the commit files that it wrote
     """
 
     name: str
@@ -43,6 +44,7 @@ class Process:
     result: Any = None
     error: BaseException | None = None
     waits_for: Process | None = None
+    committed: list[str] = field(default_factory=list)
     greenlet: Any = field(default=None, repr=False)
 
     @property
@@ -51,7 +53,9 @@ class Process:
 
     @property
     def can_run(self) -> bool:
-        return not (self.ended or self.frozen) and (self.waits_for is None or self.waits_for.ended)
+        if self.done or self.dead or self.frozen:
+            return False
+        return self.waits_for is None or self.waits_for.done or self.waits_for.dead
 
 
 class Hub:
@@ -149,6 +153,9 @@ class Hub:
 
     def _yield(self) -> None:
         loop = asyncio._get_running_loop()
+        if loop is None:
+            self._main.switch()
+            return
         asyncio._set_running_loop(None)
         self._main.switch()
         asyncio._set_running_loop(loop)

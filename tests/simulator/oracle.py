@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.simulator.delta import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.simulator.delta import Table
 
@@ -37,6 +37,7 @@ class Sealed:
     table_id: str
     planned_on: int
     planned_in: str
+    successor: str | None = None
 
     @classmethod
     def of(cls, table: Table, version: int) -> Sealed | None:
@@ -61,6 +62,7 @@ class Sealed:
             state["applied_to"]["table_id"],
             (step.get("planned_on") or {}).get("version", -1),
             (step.get("planned_on") or {}).get("table_id", ""),
+            seal.get("successor"),
         )
 
 
@@ -72,24 +74,25 @@ class Past:
     hashes: list[str] = field(default_factory=list)
 
 
-def expected(past: Past, kind: str, loaded: int, at: int) -> list[list[Any]]:
+def expected(past: Past, kind: str, seals: Sequence[Sealed]) -> list[list[Any]]:
     """Return the rows of a target.
 
     :param kind: ``type1``, ``type2`` or ``append``
-    :param loaded: the version that was loaded
+    :param seals: those in effect; the first one is that of the load, a reset, or a reload of all rows
     """
-    states = past.states
+    states, at = past.states, seals[-1].watermark
     if kind == "type1":
         return _sorted([[key, value] for key, value in states[at].items()])
+    loaded = seals[0].watermark
     if kind == "append":
         rows = [[key, value] for key, value in states[loaded].items()]
         for version in range(loaded + 1, at + 1):
             rows += [[k, v] for k, v in states[version].items() if states[version - 1].get(k) != v]
         return _sorted(rows)
     rows, opened = [], {key: [key, value, loaded, None] for key, value in states[loaded].items()}
-    for version in range(loaded + 1, at + 1):
-        for key in {*states[version - 1], *states[version]}:
-            was, now = states[version - 1].get(key), states[version].get(key)
+    for before, version in _moves(seals):
+        for key in {*states[before], *states[version]}:
+            was, now = states[before].get(key), states[version].get(key)
             if was == now:
                 continue
             if was is not None:
@@ -97,6 +100,18 @@ def expected(past: Past, kind: str, loaded: int, at: int) -> list[list[Any]]:
             if now is not None:
                 opened[key] = [key, now, version, None]
     return _sorted([*rows, *opened.values()])
+
+
+def _moves(seals: Sequence[Sealed]) -> Iterator[tuple[int, int]]:
+    """Yield which version follows which in a history: a reload compares two versions, an apply each with the
+    next one."""
+    at = seals[0].watermark
+    for sealed in seals[1:]:
+        if sealed.kind == "reload":
+            yield at, sealed.watermark
+        else:
+            yield from ((version - 1, version) for version in range(at + 1, sealed.watermark + 1))
+        at = sealed.watermark
 
 
 def _sorted(rows: list[list[Any]]) -> list[list[Any]]:
@@ -109,11 +124,13 @@ class Chain:
 
     :param taint: why the rows are not those of the seals; "" if they are
     :param made: these seals and those before a reset, or before an overwrite: they were announced, too
+    :param owned: the newest seal, even if its rows are gone: its pipeline, or its successor, owns the table
     """
 
     seals: tuple[Sealed, ...] = ()
     taint: str = ""
     made: tuple[Sealed, ...] = ()
+    owned: Sealed | None = None
 
     @property
     def last(self) -> Sealed | None:
@@ -124,25 +141,34 @@ class Judge:
     """Follows a target's log, and checks each commit when it appears.
 
     :param pasts: the lives of the source
-    :param kinds: pipeline -> kind of its target
+    :param kind: of the target
     """
 
-    def __init__(self, table: Table, pasts: Sequence[Past], kinds: dict[str, str]) -> None:
+    def __init__(self, table: Table, pasts: Sequence[Past], kind: str) -> None:
         self.table = table
         self.pasts = pasts
-        self.kinds = kinds
+        self.kind = kind
         self.chains: list[Chain] = []
         self._tags: list[str] = []
+        self._seen = -1
         #: A commit file was overwritten. The rows may then be wrong, but no run may succeed.
         self.overwritten = False
+        #: A known gap: no seal in effect has the hash of the overwritten commit, because a commit
+        #: without a seal follows it.
+        self.hidden = False
 
     def look(self) -> None:
         """Check the commits that are new, or that were overwritten."""
         store = self.table.store.objects
+        if self._seen == store.changes:
+            return
+        self._seen = store.changes
         version = 0
-        while (stored := store.get(self.table.key(version))) is not None:
+        while (stored := self.table.stored(version)) is not None:
             if version >= len(self._tags) or self._tags[version] != stored.e_tag:
-                self.overwritten = self.overwritten or version < len(self._tags)
+                if version < len(self._tags):
+                    self.overwritten = True
+                    self.hidden = self.hidden or self._hides(version + 1)
                 del self._tags[version:], self.chains[version:]
                 self._tags.append(stored.e_tag)
                 self.chains.append(self._judged(version))
@@ -155,7 +181,8 @@ class Judge:
         return self.chains[-1] if self.chains else Chain()
 
     def past_of(self, sealed: Sealed) -> Past:
-        for past in self.pasts:
+        # The newest first: a source that was put back from a copy has a part of its past.
+        for past in reversed(self.pasts):
             if sealed.watermark < len(past.hashes) and past.hashes[sealed.watermark] == sealed.hash:
                 return past
         raise Violation(f"seal {sealed.number} names a version of no source: {sealed}")
@@ -168,18 +195,25 @@ class Judge:
                 raise
             return Chain(taint=f"overwritten: {error}")
 
+    def _hides(self, version: int) -> bool:
+        if self.table.stored(version) is None:
+            return False
+        sealed = Sealed.of(self.table, version)
+        # The next run looks at the files of a RESTORE, and of a reset.
+        return sealed is None and self.table.info(version)["operation"] != "RESTORE"
+
     def _after(self, version: int) -> Chain:
         before = self.chains[version - 1] if version else Chain()
         info = self.table.info(version)
         operation, parameters = info["operation"], info["operationParameters"]
         sealed = Sealed.of(self.table, version)
         if sealed is not None:
-            return self._sealed(before, sealed)
+            return replace(self._sealed(before, sealed), owned=sealed)
         if operation == "RESTORE":
             return self.chains[int(parameters["version"])]
         if operation in ("WRITE", "CLONE", "CREATE OR REPLACE TABLE AS SELECT"):
             made = () if "REPLACE" in operation else before.made
-            return Chain(taint=f"{operation} in version {version}", made=made)
+            return Chain(taint=f"{operation} in version {version}", made=made, owned=before.owned)
         return before
 
     def _sealed(self, before: Chain, sealed: Sealed) -> Chain:
@@ -189,37 +223,62 @@ class Judge:
             if sealed.kind == "load" and (before.seals or before.taint):
                 raise Violation(f"version {version}: a load into a table with rows, {before}")
             chain = Chain((sealed,), made=(*before.made, sealed))
+        elif sealed.kind == "reload" and (before.taint or last is None or self._leaves(before, sealed)):
+            # All rows are compared with the source, whoever wrote them.
+            if replace(self._planned(sealed), owned=before.owned) != before:
+                return self._misplanned(before, sealed)
+            chain = Chain((sealed,), made=(*before.made, sealed))
         else:
-            planned = self.chains[sealed.planned_on] if 0 <= sealed.planned_on < version else Chain()
-            if (before.taint, before.seals) != (planned.taint, planned.seals):
-                # Delta lets an append through; the project has to notice it before it publishes.
-                taint = f"version {version} was planned on {sealed.planned_on}"
-                return Chain(taint=taint, made=(*before.made, sealed))
-            if sealed.planned_in != self.table.snapshot(version).metadata["id"]:
+            planned = self._planned(sealed)
+            # A take-over reads the seal after the version, which may be an older one: it moves no rows.
+            moves = sealed.kind != "take_over"
+            if moves and (before.taint, before.seals) != (planned.taint, planned.seals):
+                return self._misplanned(before, sealed)
+            if sealed.planned_in != self.table.snapshot(sealed.version).metadata["id"]:
                 # No store and no transaction of Delta can refuse it; each later run has to.
-                taint = f"version {version} was planned on table {sealed.planned_in}"
+                taint = f"version {sealed.version} was planned on table {sealed.planned_in}"
                 return Chain(taint=taint, made=before.made)
-            if before.taint:
-                raise Violation(f"version {version}: a commit after {before.taint}")
-            if last is None or last.pipeline != sealed.pipeline:
-                raise Violation(f"version {version}: {sealed.pipeline} commits into the target of {last}")
-            highest = self.table.snapshot(version - 1).txns["delta-cdc/" + sealed.pipeline]
-            if sealed.number != highest + 1:
-                raise Violation(f"version {version}: seal {sealed.number} follows seal {highest}")
-            if sealed.kind == "apply" and sealed.start != last.watermark + 1:
-                raise Violation(
-                    f"version {version}: applies from {sealed.start}, and the watermark was {last.watermark}"
-                )
-            if sealed.watermark < last.watermark and sealed.kind != "reload":
-                raise Violation(f"version {version}: the watermark goes back")
+            self._follow(before, sealed)
             chain = Chain((*before.seals, sealed), made=(*before.made, sealed))
         self._compare(chain, sealed)
         return chain
 
+    def _follow(self, before: Chain, sealed: Sealed) -> None:
+        """Check that a seal continues the seals before it."""
+        version, last = sealed.version, before.last
+        if before.taint:
+            raise Violation(f"version {version}: a commit after {before.taint}")
+        owner = None if last is None else last.successor or last.pipeline
+        if last is None or owner != sealed.pipeline or (last.successor and sealed.kind != "take_over"):
+            raise Violation(f"version {version}: {sealed.pipeline} commits into the target of {last}")
+        highest = self.table.snapshot(version - 1).txns.get("delta-cdc/" + sealed.pipeline, -1)
+        if sealed.number <= highest or (not last.successor and sealed.number != highest + 1):
+            raise Violation(f"version {version}: seal {sealed.number} follows seal {highest}")
+        if sealed.kind == "apply" and sealed.start != last.watermark + 1:
+            raise Violation(
+                f"version {version}: applies from {sealed.start}, and the watermark was {last.watermark}"
+            )
+        if sealed.watermark < last.watermark and sealed.kind != "reload":
+            raise Violation(f"version {version}: the watermark goes back")
+
+    def _planned(self, sealed: Sealed) -> Chain:
+        return self.chains[sealed.planned_on] if 0 <= sealed.planned_on < sealed.version else Chain()
+
+    def _misplanned(self, before: Chain, sealed: Sealed) -> Chain:
+        """Return a target whose commit was planned on other rows.
+
+        Delta lets an append through; the project has to notice it before it publishes.
+        """
+        taint = f"version {sealed.version} was planned on {sealed.planned_on}"
+        return Chain(taint=taint, made=(*before.made, sealed))
+
+    def _leaves(self, before: Chain, sealed: Sealed) -> bool:
+        """Return whether a reload compares the rows with another source than before."""
+        return before.last is not None and self.past_of(before.last) is not self.past_of(sealed)
+
     def _compare(self, chain: Chain, sealed: Sealed) -> None:
         past = self.past_of(sealed)
-        loaded = chain.seals[0].watermark
-        wanted = expected(past, self.kinds[sealed.pipeline], loaded, sealed.watermark)
+        wanted = expected(past, self.kind, chain.seals)
         found = self.table.rows(self.table.snapshot(sealed.version))
         if sorted(found, key=str) != wanted:
             raise Violation(

@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulator.promises import PROMISES
 from tests.simulator.world import Event, Schedule, World, faults_of, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tests.simulator.promises import Promise
 
 Coverage = Counter[tuple[str, str]]
 
@@ -21,6 +24,17 @@ _AIMS = (
     *("", "", "head", "get", "list", "read_log", "hash", "start", "read_source", "write_data", "submit"),
     *("commit", "commit", "commit", "answer", "answer", "state_get", "state_set", "state_delete", "xcom"),
     *("announced", "backup_get", "backup_set", "success", "success", "sleep"),
+)
+#: The same by their whole names, so that rare ones are met, too.
+_STEPS = (
+    *(f"confirm.{name}" for name in ("announced", "get", "head", "list", "backup_get")),
+    *(f"confirm.{name}" for name in ("state_delete", "state_get", "state_set", "success", "xcom")),
+    *(
+        f"plan.{name}"
+        for name in ("announced", "backup_get", "get", "head", "list", "sleep", "success", "xcom")
+    ),
+    *(f"publish.{name}" for name in ("announced", "get", "list", "put", "state_delete", "xcom")),
+    *(f"job.{name}" for name in ("commit", "hash", "read_log", "read_source", "start", "write_data")),
 )
 _SOURCE = (
     "append",
@@ -33,9 +47,35 @@ _SOURCE = (
     "overwrite",
     "restore",
     "replace",
+    "checkpoint",
 )
-_ACCIDENTS = ("recreate", "vacuum")
-_TARGET = ("optimize", "vacuum", "restore", "restore", "restore", "overwrite", "replace", "clone", "drop")
+_ACCIDENTS = ("recreate", "recreate", "vacuum", "clean", "clean", "put_back", "put_back")
+#: Where a job, or its task, is frozen while others change its tables.
+_RACES = (
+    *("start", "read_log", "hash", "read_source", "write_data", "commit", "job.hash", "job.hash"),
+    *("confirm.list", "confirm.get", "publish.xcom", "plan.list", "state_set", "submit"),
+)
+_RACING = (
+    *(("target", name) for name in ("restore", "restore", "overwrite", "replace", "drop", "optimize")),
+    *(("target", "put_back"), ("source", "recreate"), ("source", "put_back"), ("source", "replace")),
+    *(("form", "take_over"), ("form", "reset"), ("run", "q")),
+)
+_TARGET = (
+    "optimize",
+    "vacuum",
+    "restore",
+    "restore",
+    "restore",
+    "overwrite",
+    "replace",
+    "clone",
+    "drop",
+    "checkpoint",
+    "clean",
+    "clean",
+    "put_back",
+)
+_FORM = ("reset", "reload", "take_over", "take_over")
 _AIRFLOW = (
     "kill_worker",
     "kill_worker",
@@ -45,8 +85,19 @@ _AIRFLOW = (
     "duplicate",
     "edit_plan",
     "edit_xcom",
+    "edit_backup",
+    "lose_events",
     "clock",
 )
+_ACCIDENTS_OF = (
+    ("target", _TARGET),
+    ("target", _TARGET),
+    ("airflow", _AIRFLOW),
+    ("airflow", _AIRFLOW),
+    ("form", _FORM),
+)
+#: How many of the schedules have a group, and how many have a race.
+_GROUPS, _RACED = 0.2, 0.35
 #: The last step at which an event of a schedule happens.
 _LONGEST = 320
 
@@ -80,6 +131,46 @@ HIDDEN = Schedule(
         Event(111, "fault", "freeze", "commit_put", 7139),
     ),
     safe=False,
+    gaps=False,
+)
+
+
+#: Between two commits of a job, the table is put back from a copy.
+BETWEEN = Schedule(
+    26,
+    "type1",
+    "s3",
+    (
+        Event(0, "run", "p", number=2),
+        Event(65, "source", "overwrite", number=5),
+        Event(103, "run", "p", number=89),
+        Event(113, "fault", "freeze", "", 2362),
+        Event(124, "fault", "crash", "commit", 9570),
+        Event(62, "fault", "freeze", "commit_put", 125),
+        Event(200, "form", "take_over", number=85),
+        Event(142, "airflow", "kill_worker", number=32),
+        Event(219, "source", "append", number=7),
+        Event(220, "run", "p", number=12),
+        Event(220, "fault", "freeze", "hash", 5546),
+        Event(276, "target", "put_back", number=70),
+    ),
+    safe=False,
+    gaps=False,
+)
+
+
+#: A reset hides that the commit before it was overwritten.
+BEHIND = Schedule(
+    5207,
+    "type1",
+    "s3",
+    (
+        Event(82, "fault", "freeze", "commit_put", 7281),
+        Event(211, "form", "reset", number=66),
+        Event(68, "form", "reload", number=98),
+    ),
+    safe=False,
+    gaps=False,
 )
 
 
@@ -87,39 +178,91 @@ def drawn(seed: int) -> Schedule:
     """Return the schedule of a seed."""
     random = Random(seed)
     kind = random.choice(("type1", "type1", "type2", "append"))
-    safe = random.random() < 0.85
-    events = [Event(0, "run", "p", number=2)]
+    promise = PROMISES[random.choice(tuple(PROMISES))]
+    group = random.random() < _GROUPS
+    work, faults = _work(random), _faults(random, promise)
+    events = [Event(0, "run", "p", number=2), *work, *faults, *_accidents(random)]
+    if group:
+        events += _group_work(random)
+    if random.random() < _RACED:
+        events += _race(random)
+    if promise.torn and random.random() < 0.5:
+        events.append(Event(random.randrange(_LONGEST), "source", "tear", number=random.randrange(100)))
+    return Schedule(
+        seed,
+        kind,
+        promise.scheme,
+        tuple(events),
+        safe=promise.safe,
+        lag=promise.lag,
+        versions_per_commit=random.choice((None, None, 1, 2)),
+        torn=promise.torn,
+        stale=promise.stale,
+        forgiving=random.random() < 0.25,
+        group=group,
+    )
+
+
+def _work(random: Random) -> list[Event]:
+    """Return statements of the source, and runs."""
+    events = []
     for _ in range(random.randint(1, 4)):
         at = random.randrange(_LONGEST)
         events.append(Event(at, "source", random.choice(_SOURCE), number=random.randrange(100)))
     for _ in range(random.randint(1, 3)):
         pipeline = "p" if random.random() < 0.9 else "q"
         events.append(Event(random.randrange(_LONGEST), "run", pipeline, number=random.randrange(1, 100)))
+    return events
+
+
+def _race(random: Random) -> list[Event]:
+    """Return a run with work, which is frozen at a step while another writer changes its tables."""
+    at = random.randrange(60, 260)
+    what, name = random.choice(_RACING)
+    freeze = (40 + random.randrange(170)) * 37 + random.randrange(37)
+    return [
+        Event(at, "source", random.choice(("append", "update", "update")), number=random.randrange(100)),
+        Event(at + 1, "run", "p", number=random.randrange(100)),
+        Event(at + random.randrange(12), "fault", "freeze", random.choice(_RACES), freeze),
+        Event(at + 40 + random.randrange(30), what, name, number=random.randrange(100)),
+    ]
+
+
+def _group_work(random: Random) -> list[Event]:
+    """Return runs of the group, and statements of its other source."""
+    events = []
+    for _ in range(random.randint(1, 3)):
+        at, number = random.randrange(_LONGEST), random.randrange(1, 100)
+        events.append(Event(at, "group", "g", number=number))
+    for _ in range(random.randint(1, 2)):
+        at, name = random.randrange(_LONGEST), random.choice(("append", "update", "delete"))
+        events.append(Event(at, "source2", name, number=random.randrange(100)))
+    return events
+
+
+def _faults(random: Random, promise: Promise) -> list[Event]:
+    events = []
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4))):
-        aim = random.choice(_AIMS)
-        names = faults_of(aim) if aim else ("crash", "freeze", "error", "lost", "short")
+        aim = random.choice(_AIMS if random.random() < 0.7 else _STEPS)
+        names = faults_of(aim, promise) if aim else ("crash", "freeze", "error", "lost", "short", "throttle")
         at, number = random.randrange(_LONGEST), random.randrange(10_000)
         events.append(Event(at, "fault", random.choice(names), aim, number))
+    if not promise.safe and random.random() < 0.5:
+        at, number = random.randrange(40, _LONGEST), random.randrange(10_000) | 1
+        events.append(Event(at, "fault", "freeze", "commit_put", number))
+    return events
+
+
+def _accidents(random: Random) -> list[Event]:
+    """Return what other writers, people and Airflow do."""
+    events = []
     for _ in range(random.choice((0, 1, 1, 2, 2, 3))):
-        what, names = random.choice(
-            (("target", _TARGET), ("target", _TARGET), ("airflow", _AIRFLOW), ("airflow", _AIRFLOW))
-        )
-        if random.random() < 0.1:
+        what, names = random.choice(_ACCIDENTS_OF)
+        if random.random() < 0.2:
             what, names = "source", _ACCIDENTS
         at, name = random.randrange(40, _LONGEST), random.choice(names)
         events.append(Event(at, what, name, number=random.randrange(100)))
-    if not safe and random.random() < 0.5:
-        at, number = random.randrange(40, _LONGEST), random.randrange(10_000) | 1
-        events.append(Event(at, "fault", "freeze", "commit_put", number))
-    return Schedule(
-        seed,
-        kind,
-        random.choice(("gs", "s3")),
-        tuple(events),
-        safe=safe,
-        lag=random.choice((0, 0, 0, 40)) if safe else 0,
-        versions_per_commit=random.choice((None, None, 1, 2)),
-    )
+    return events
 
 
 @dataclass(frozen=True)
@@ -178,12 +321,19 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, lag=0)
     if not schedule.safe:
         yield replace(schedule, safe=True)
+    if schedule.group and not any(event.what in ("group", "source2") for event in schedule.events):
+        yield replace(schedule, group=False)
+    for name in ("torn", "stale", "forgiving"):
+        if getattr(schedule, name):
+            yield replace(schedule, **{name: False})
     if schedule.versions_per_commit is not None:
         yield replace(schedule, versions_per_commit=None)
 
 
 def failures(seeds: range, coverage: Coverage) -> Iterator[Failure]:
     """Play the schedules of seeds, and yield those that fail."""
+    # What was imported needs no collection.
+    gc.freeze()
     gc.disable()
     try:
         for count, seed in enumerate(seeds):
@@ -196,3 +346,4 @@ def failures(seeds: range, coverage: Coverage) -> Iterator[Failure]:
                 yield found
     finally:
         gc.enable()
+        gc.unfreeze()

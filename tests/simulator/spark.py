@@ -73,11 +73,19 @@ class Session:
     def read_log(self, uri: str) -> tuple[delta.Table, delta.Snapshot]:
         self.step("read_log")
         table = self.world.table(uri)
+        self._refuse_torn(table)
         return table, table.snapshot()
+
+    def _refuse_torn(self, table: delta.Table) -> None:
+        """Fail as a reader of a file that ends too early; with a whole last line, Delta finds a hole."""
+        if self.world.store.torn(f"{table.name}/_delta_log/"):
+            raise NoAnswer("simulated: a commit file has only its beginning")
 
     def step(self, name: str) -> None:
         """Meet a step that may fail without having any effect."""
-        if self.world.hub.step(name) in ("error", "lost", "short"):
+        fault = self.world.hub.step(name)
+        throttled = self.world.hub.steps < self.world.store.throttled
+        if throttled or fault in ("error", "lost", "short", "throttle"):
             raise NoAnswer(f"simulated: Spark got no answer to {name}")
 
     def sql(self, text: str) -> Rows:
@@ -100,7 +108,8 @@ class Session:
         match = _PAST.fullmatch(text)
         assert match is not None, text
         table, now = self.read_log(match[1])
-        versions = range(now.version, max(-1, now.version - int(match[2])), -1)
+        oldest = max(len(table.cleaned) - 1, now.version - int(match[2]))
+        versions = range(now.version, oldest, -1)
         return Rows(
             [
                 {
@@ -114,12 +123,19 @@ class Session:
 
     def hash_of(self, uri: str, version: int) -> str | None:
         self.step("hash")
-        stored = self.world.store.objects.get(self.world.table(uri).key(version))
+        stored = self.world.store.visible(self.world.table(uri).key(version))
         return None if stored is None else hashlib.sha256(stored.content).hexdigest()
+
+    def own_hash_of(self, uri: str, version: int, fingerprint: str) -> tuple[str | None, bool]:
+        self.step("hash")
+        stored = self.world.store.visible(self.world.table(uri).key(version))
+        if stored is None:
+            return None, True
+        return hashlib.sha256(stored.content).hexdigest(), fingerprint.encode() in stored.content
 
     def exists(self, uri: str, version: int) -> bool:
         self.step("hash")
-        return self.world.table(uri).key(version) in self.world.store.objects
+        return self.world.store.visible(self.world.table(uri).key(version)) is not None
 
     # -- a statement that writes ----------------------------------------------------------------------
     def write(
@@ -161,19 +177,24 @@ class Session:
         self.conf.set(LAST_COMMIT, str(version))
 
     def _refuse_dropped(self, key: str) -> None:
-        """Fail if the table was dropped: a log that begins in the middle is nothing that readers accept."""
+        """Fail if the table was dropped: a log that begins in the middle is nothing that readers accept.
+
+        Log cleanup waits longer than any process lives.
+        """
         version = int(key.rpartition("/")[2].partition(".")[0])
-        before = key.replace(f"{version:020d}", f"{version - 1:020d}")
-        if version and before not in self.world.store.objects:
-            raise NoAnswer("simulated: the table was dropped")
+        table = self.world.table(key.partition("/")[0])
+        if version < len(table.cleaned) or (version and table.stored(version - 1) is None):
+            raise NoAnswer("simulated: the table was dropped, or its log was cleaned")
 
     def create(self, key: str, content: bytes) -> None:
         """Create a commit file; the request may fail, or fail after it had its effect."""
         world = self.world
         fault = world.hub.step("commit")
         self._refuse_dropped(key)
-        if fault in ("error", "short"):
+        if fault in ("error", "short", "throttle") or world.hub.steps < world.store.throttled:
             raise NoAnswer("simulated: the commit was not written")
+        if fault == "torn":
+            world.store.tear = 2 + world.hub.steps % 90
         if not world.safe:
             # The store checks first, and replaces then.
             if key in world.store.objects:
@@ -252,7 +273,8 @@ def _source_rows(session: Session, spec: ApplySpec, step: Step) -> list[delta.Ro
     if step.at < 0 or step.read.is_empty:
         return []
     table = session.world.table(spec.source_uri)
-    rows = table.rows(table.snapshot(step.at))
+    session._refuse_torn(table)
+    rows = table.rows(table.travel(step.at))
     return [[*row, step.at, None] for row in rows] if _is_history(spec) else rows
 
 
@@ -279,11 +301,12 @@ def _changes(session: Session, spec: ApplySpec, step: Step) -> list[tuple[int, l
     """Return version, new rows, and keys that were removed or replaced, of each version that is read."""
     session.step("read_source")
     table = session.world.table(spec.source_uri)
+    session._refuse_torn(table)
     found: list[tuple[int, list[delta.Row], set[int]]] = []
     for one in step.read.ranges:
         if one.net:
             before, after = (
-                {row[0]: row for row in table.rows(table.snapshot(version))}
+                {row[0]: row for row in table.rows(table.travel(version))}
                 for version in (one.starting_version - 1, one.ending_version)
             )
             added = [row for key, row in after.items() if before.get(key) != row]
@@ -291,6 +314,7 @@ def _changes(session: Session, spec: ApplySpec, step: Step) -> list[tuple[int, l
             found.append((one.ending_version, added, removed))
             continue
         versions = range(one.starting_version, one.ending_version + 1)
+        table.travel(one.starting_version)
         found += [(version, *changes_of(table, version)) for version in versions]
     return found
 
@@ -378,6 +402,13 @@ def _reload(session: Session, spec: ApplySpec, step: Step) -> Callable[[], objec
 
     def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
         old = table.rows(begun)
+        if _is_history(spec):
+            values = {row[0]: row[1] for row in rows}
+            before = {row[0]: row[1] for row in old if row[3] is None}
+            changed = {key for key in {*values, *before} if values.get(key) != before.get(key)}
+            added = [[key, values[key]] for key in sorted(changed & values.keys())]
+            new = _history(old, [(step.at, added, changed & before.keys())], changed)
+            return _merged(table, begun, [row for row in old if row[0] in changed], new, changed)
         return _merged(table, begun, old, rows, {row[0] for row in (*old, *rows)})
 
     return lambda: session.write(spec.target_uri, make)

@@ -1,16 +1,16 @@
 """An object store in memory, as obstore shows it to the log's reader and as Spark's clients see it.
 
-``head_async``, ``get_async``, ``list`` and ``get_range_async`` of obstore are replaced while a world runs, so
-everything above them is the project's own code. Each request is a step of the hub.
+``head_async``, ``get_async``, ``list``, ``get_range_async`` and ``put_async`` of obstore are replaced while a
+world runs, so everything above them is the project's own code. Each request is a step of the hub.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from obstore.exceptions import GenericError
+from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,12 +25,15 @@ class Stored:
     """An object.
 
     :param shown: the step from which requests of obstore see it; Spark sees it at once
+    :param whole: the step from which a reader sees all of it, and before which only ``beginning`` bytes
     """
 
     content: bytes
     modified: int
     e_tag: str
     shown: int = 0
+    whole: int = 0
+    beginning: int = 0
 
 
 class AlreadyExists(Exception):
@@ -39,6 +42,25 @@ class AlreadyExists(Exception):
 
 class NoAnswer(Exception):
     """The request failed, as far as its client knows."""
+
+
+class Objects(dict[str, Stored]):
+    """The objects by their keys, with the number of changes so far: who has seen it need not look again."""
+
+    changes = 0
+
+    def __setitem__(self, key: str, stored: Stored) -> None:
+        self.changes += 1
+        super().__setitem__(key, stored)
+
+    def __delitem__(self, key: str) -> None:
+        self.changes += 1
+        super().__delitem__(key)
+
+    def pop(self, key: str, default: Any = None) -> Any:
+        """Remove an object, if it is there."""
+        self.changes += 1
+        return super().pop(key, default)
 
 
 @dataclass
@@ -51,14 +73,29 @@ class Store:
 
     hub: Hub
     lag: int = 0
-    objects: dict[str, Stored] = field(default_factory=dict)
+    objects: Objects = field(default_factory=Objects)
+    #: Until this step, every request fails.
+    throttled: int = 0
+    #: The next commit file is torn for this many steps.
+    tear: int = 0
     _count: int = 0
 
     # -- without a request: for those who watch the world, and for writers whose steps do not matter ------
     def write(self, key: str, content: bytes, *, lagging: bool = False) -> None:
         self._count += 1
         shown = self.hub.steps + self.lag if lagging and self.lag else 0
-        self.objects[key] = Stored(content, self.hub.now, f'"{self._count}"', shown)
+        stored = Stored(content, self.hub.now, f'"{self._count}"', shown)
+        if lagging:
+            # Who commits a version has read the one before, so its file is whole by then.
+            prefix = key.rpartition("/")[0]
+            torn = [(other, one) for other, one in self.objects.items() if one.whole > self.hub.steps]
+            for other, one in torn:
+                if other.startswith(prefix):
+                    self.objects[other] = replace(one, whole=0)
+        if lagging and self.tear:
+            stored = replace(stored, whole=self.hub.steps + self.tear, beginning=self._first_bytes(content))
+            self.tear = 0
+        self.objects[key] = stored
 
     def create(self, key: str, content: bytes) -> None:
         """Create an object that must not exist: atomic."""
@@ -66,15 +103,30 @@ class Store:
             raise AlreadyExists(key)
         self.write(key, content, lagging=True)
 
+    def _first_bytes(self, content: bytes) -> int:
+        """Return how many bytes of a torn file are seen: any number, and often whole lines."""
+        at = (self.tear * 7919 + self._count) % max(1, len(content))
+        return content.rfind(b"\n", 0, at) + 1 if self.tear % 3 else at
+
+    def torn(self, prefix: str) -> bool:
+        """Return whether a file is torn now."""
+        steps = self.hub.steps
+        return any(one.whole > steps for key, one in self.objects.items() if key.startswith(prefix))
+
     # -- obstore ------------------------------------------------------------------------------------------
     def visible(self, key: str) -> Stored | None:
         stored = self.objects.get(key)
-        return None if stored is None or stored.shown > self.hub.steps else stored
+        if stored is None or stored.shown > self.hub.steps:
+            return None
+        if stored.whole > self.hub.steps:
+            return replace(stored, content=stored.content[: stored.beginning])
+        return stored
 
     def request(self, kind: str) -> str | None:
-        """Send a request that reads: its fault may be an error, or a body that breaks off."""
+        """Send a request: its fault may be an error, or a body that breaks off."""
         fault = self.hub.step(kind)
-        if fault in ("error", "lost"):
+        refused = fault in ("error", "throttle") or (fault == "lost" and kind != "put")
+        if refused or self.hub.steps < self.throttled:
             raise GenericError(f"simulated: no answer to {kind}")
         return fault
 
@@ -92,19 +144,64 @@ class Store:
         return self._found(key).content[start : start + length]
 
     async def list(self, prefix: str | None, *, offset: str | None = None) -> AsyncIterator[list[Any]]:
-        self.request("list")
-        names = sorted(key for key in self.objects if key.startswith(prefix or ""))
-        yield [
-            _meta(key, found)
+        stale = self.request("list") == "stale"
+        yield [_meta(key, found) for key, found in self.listed(prefix or "", offset, stale=stale)]
+
+    def listed(self, prefix: str, offset: str | None, *, stale: bool) -> list[tuple[str, Stored]]:
+        """Return the objects of a listing.
+
+        :param stale: the newest object is missing, and often some more
+        """
+        names = sorted(key for key in self.objects if key.startswith(prefix))
+        seen = [
+            (key, found)
             for key in names
             if (offset is None or key > offset) and (found := self.visible(key)) is not None
         ]
+        if not stale:
+            return seen
+        newest = sorted((found.modified, key) for key, found in seen)[-1 - self.hub.steps % 3 :]
+        return [one for one in seen if one[0] not in {key for _, key in newest}]
+
+    async def put(self, key: str, content: Any, *, mode: Any = "overwrite") -> None:
+        """Write an object, under the condition of its mode."""
+        fault = self.request("put")
+        found = self.objects.get(key)
+        if mode == "create" and found is not None:
+            raise AlreadyExistsError(key)
+        if isinstance(mode, dict) and (found is None or found.e_tag != mode["e_tag"]):
+            raise PreconditionError(key)
+        self.write(key, content if isinstance(content, bytes) else content.read())
+        if fault == "lost":
+            raise GenericError("simulated: no answer to put, which was written")
 
     def _found(self, key: str) -> Stored:
         found = self.visible(key)
         if found is None:
             raise FileNotFoundError(key)
         return found
+
+
+@dataclass
+class Folder:
+    """A store rooted at a folder, as obstore opens a table on a disk."""
+
+    store: Store
+    prefix: str
+
+    async def head(self, key: str) -> dict[str, Any]:
+        return self._named(await self.store.head(self.prefix + key))
+
+    async def get(self, key: str) -> Answer:
+        answer = await self.store.get(self.prefix + key)
+        return replace(answer, meta=self._named(answer.meta))
+
+    async def get_range(self, key: str, *, start: int, length: int) -> bytes:
+        return await self.store.get_range(self.prefix + key, start=start, length=length)
+
+    def _named(self, meta: dict[str, Any]) -> dict[str, Any]:
+        # A disk has no tags.
+        return {**meta, "path": meta["path"].removeprefix(self.prefix), "e_tag": None}
 
 
 @dataclass

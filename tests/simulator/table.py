@@ -9,7 +9,7 @@ from tests.simulator.world import faults_of
 if TYPE_CHECKING:
     from tests.simulator.schedules import Coverage
 
-FAULTS = ("crash", "freeze", "error", "lost", "twice", "short")
+FAULTS = ("crash", "freeze", "error", "lost", "throttle", "twice", "short", "torn", "stale")
 _EVENTS = ("airflow", "source", "target")
 
 
@@ -23,10 +23,10 @@ def table_of(coverage: Coverage) -> str:
     """Return the table as text."""
     steps = sorted({step for step, _ in coverage if step not in _EVENTS})
     width = max(map(len, steps), default=0)
-    lines = [" ".join([f"{'step':<{width}}", f"{'none':>9}", *(f"{fault:>7}" for fault in FAULTS)])]
+    lines = [" ".join([f"{'step':<{width}}", f"{'none':>9}", *(f"{fault:>8}" for fault in FAULTS)])]
     for step in steps:
         may = faults_of(step)
-        cells = [f"{coverage[step, fault] if fault in may else '-':>7}" for fault in FAULTS]
+        cells = [f"{coverage[step, fault] if fault in may else '-':>8}" for fault in FAULTS]
         lines.append(" ".join([f"{step:<{width}}", f"{coverage[step, '']:>9}", *cells]))
     for what in _EVENTS:
         seen = [f"{name} {count}" for (of, name), count in sorted(coverage.items()) if of == what]

@@ -5,21 +5,28 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from tests.simulator.delta import Missing
 from tests.simulator.oracle import Past
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulator.delta import Row, Snapshot, Table
+    from tests.simulator.lane import Lane
     from tests.simulator.world import Event, World
 
 _FEED = {"delta.enableChangeDataFeed": "true"}
 _OVERWRITE = {"mode": "Overwrite"}
+#: What happens to a source of appended rows.
+_OF_APPENDED = ("append", "optimize", "recreate", "vacuum", "checkpoint", "clean", "put_back")
 
 
 def restore(table: Table, version: int, commit: Callable[..., Any]) -> None:
     """Restore a table to a version, if its files are there."""
-    wanted, now = table.snapshot(version), table.snapshot()
+    try:
+        wanted, now = table.travel(version), table.snapshot()
+    except Missing:
+        return
     if any(f"{table.name}/{path}" not in table.store.objects for path in wanted.files):
         return
     back = [
@@ -28,6 +35,14 @@ def restore(table: Table, version: int, commit: Callable[..., Any]) -> None:
     gone = [table.remove(path) for path in now.files if path not in wanted.files]
     metadata = [{"metaData": wanted.metadata}] if wanted.metadata != now.metadata else []
     commit("RESTORE", [*gone, *back, *metadata], parameters={"version": version, "timestamp": None})
+
+
+def clean(table: Table, number: int) -> None:
+    """Write a checkpoint; delete the commit files before it, or before an earlier one of them."""
+    before = table.checkpoint()
+    if number % 3 == 0 and before:
+        before -= number % before
+    table.clean(before)
 
 
 def vacuum(table: Table) -> None:
@@ -53,8 +68,7 @@ def drop(table: Table) -> None:
     vacuum(table)
     for path in table.snapshot().files:
         table.store.objects.pop(f"{table.name}/{path}", None)
-    for version in range(table.newest, -1, -1):
-        del table.store.objects[table.key(version)]
+    table.forget()
 
 
 def optimized(table: Table) -> list[dict[str, Any]]:
@@ -68,14 +82,15 @@ def optimized(table: Table) -> list[dict[str, Any]]:
 class Source:
     """Who writes the source. The rows of each version are recorded for the oracle."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, lane: Lane) -> None:
         self.world = world
-        self.table = world.source
+        self.lane = lane
+        self.table = lane.source
         self._serial = 0
         self.create()
 
     def create(self) -> None:
-        self.world.pasts.append(Past())
+        self.lane.pasts.append(Past())
         rows = [[key, self._value()] for key in range(3)]
         created = self.table.created(self.world.new_id(), _FEED)
         self._record("CREATE TABLE AS SELECT", [*created, self.table.add(rows)])
@@ -83,11 +98,13 @@ class Source:
     def happen(self, event: Event) -> None:
         """Run one statement."""
         name = event.name
-        if self.world.schedule.kind == "append" and name not in ("append", "optimize", "recreate", "vacuum"):
+        if name == "tear":
+            self.table.store.tear, name = 2 + event.number % 90, "update"
+        if self.lane.kind == "append" and name not in _OF_APPENDED:
             name = "append"
-        now, state = self.table.snapshot(), self.world.pasts[-1].states[-1]
-        self.world.coverage["source", name] += 1
-        self.world.tell(f"source: {name}, version {now.version + 1}")
+        now, state = self.table.snapshot(), self.lane.pasts[-1].states[-1]
+        self.world.coverage["source", event.name] += 1
+        self.world.tell(f"{self.table.name}: {event.name}, version {now.version + 1}")
         getattr(self, f"_{name}")(event.number, now, state)
 
     def _append(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
@@ -134,12 +151,32 @@ class Source:
 
     def _recreate(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
         drop(self.table)
-        self.world.damage.add("source_gone")
+        self.lane.damage.add("source_gone")
         self.create()
 
     def _vacuum(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
         vacuum(self.table)
-        self.world.damage.add("vacuumed")
+        self.lane.damage.add("vacuumed")
+
+    def _put_back(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        """Put the table back from a copy: the same id, and soon another history."""
+        version = number % (now.version + 1)
+        if not self.table.put_back(version):
+            return
+        before = self.lane.pasts[-1]
+        end = version + 1
+        self.lane.pasts.append(Past(before.states[:end], before.hashes[:end]))
+        self.lane.damage.add("source_gone")
+        if number % 2:
+            self._append(number, self.table.snapshot(), self.lane.pasts[-1].states[-1])
+
+    def _checkpoint(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        self.table.checkpoint()
+
+    def _clean(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        """Write a checkpoint, and delete the commit files before it, or before an earlier version."""
+        clean(self.table, number)
+        self.lane.damage.add("source_cleaned")
 
     def _value(self) -> int:
         self._serial += 1
@@ -147,7 +184,7 @@ class Source:
 
     def _record(self, operation: str, actions: list[dict[str, Any]], **given: Any) -> None:
         version = self.table.commit(operation, actions, **given)
-        past = self.world.pasts[-1]
+        past = self.lane.pasts[-1]
         past.states.append({row[0]: row[1] for row in self.table.rows(self.table.snapshot())})
         content = self.table.store.objects[self.table.key(version)].content
         past.hashes.append(hashlib.sha256(content).hexdigest())
@@ -159,6 +196,7 @@ class Others:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.lane = world.lanes[0]
         self.table = world.target
 
     def happen(self, event: Event) -> None:
@@ -178,7 +216,30 @@ class Others:
 
     def _restore(self, number: int, now: Snapshot) -> None:
         restore(self.table, number % (now.version + 1), self.table.commit)
-        self.world.damage.add("restored")
+        self.lane.damage.add("restored")
+
+    def _put_back(self, number: int, now: Snapshot) -> None:
+        """Put the table back from a copy: the numbers of the lost seals are given again."""
+        if self.world.schedule.gaps and self.world.is_in_steps(f"{self.table.name}/"):
+            return
+        if self.table.put_back(number % (now.version + 1)):
+            self.lane.damage.add("target_put_back")
+            self.lane.put_back(len(self.world.airflow.stored))
+
+    def _checkpoint(self, number: int, now: Snapshot) -> None:
+        self.table.checkpoint()
+
+    def _clean(self, number: int, now: Snapshot) -> None:
+        """Write a checkpoint, and delete the commit files before it, or before an earlier version.
+
+        Often some maintenance comes first, so that the sealed commit is among those that are deleted.
+        """
+        if number % 5 == 0:
+            self._restore(number, now)
+        elif number % 2:
+            self._optimize(number, now)
+        clean(self.table, number)
+        self.lane.damage.add("target_cleaned")
 
     def _overwrite(self, number: int, now: Snapshot) -> None:
         self.table.commit("WRITE", self._other_rows(now), parameters=_OVERWRITE)
@@ -193,7 +254,7 @@ class Others:
 
     def _drop(self, number: int, now: Snapshot) -> None:
         drop(self.table)
-        self.world.damage.add("target_gone")
+        self.lane.damage.add("target_gone")
 
     def _other_rows(self, now: Snapshot) -> list[dict[str, Any]]:
         rows = [[0, -1, 0, None]] if self.world.schedule.kind == "type2" else [[0, -1]]

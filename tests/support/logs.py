@@ -205,6 +205,8 @@ class LogTable:
         extra = [] if self.version >= 0 else [self.metadata()]
         protocol = [] if self.version >= 0 else [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}]
         files = [self.add(part=given.pop("part", 0))] if rows else []
+        if seal.step.kind == "reset" and self.version >= 0:
+            files += self.removes()
         return self.commit(
             given.pop("operation", "MERGE"),
             *protocol,

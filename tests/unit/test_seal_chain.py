@@ -26,7 +26,7 @@ from delta_cdc.delta_log.replay import History
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.optimize import plan_optimize
 from delta_cdc.planning.reconcile import RecordedWatermark, own_commits, reconcile
-from delta_cdc.planning.seal_chain import SealChain
+from delta_cdc.planning.seal_chain import SealChain, replaces
 from delta_cdc.planning.status import status_async
 from tests.support.ingest_model import World
 from tests.support.logs import LogTable, changed, seal
@@ -143,6 +143,18 @@ def test_a_restore_that_hides_an_overwritten_commit(target: LogTable) -> None:
     assert look(target).next_number == 105
 
 
+@pytest.mark.parametrize("version", [3, 4], ids=["earlier", "its base"])
+def test_a_reset_that_hides_an_overwritten_commit(target: LogTable, version: int) -> None:
+    """It removed the files of the versions that it has read; those of the frozen driver stay."""
+    chained(target, 105, 5, kind="reset", operation="WRITE", parameters={"mode": "Overwrite"})
+    assert look(target).next_number == 106
+    overwrite(target, version, of=seal(100 + version, version))
+    with pytest.raises(
+        TargetHistoryChanged, match=r"Version [45] .*(is not the commit that seal 105|is a reset)"
+    ):
+        look(target)
+
+
 def test_a_job_of_a_table_that_was_dropped(tmp_path: Path) -> None:
     """Its transaction goes on behind the newest version of the table that another pipeline made there."""
     table = LogTable(tmp_path / "target", table_id="id-2")
@@ -168,6 +180,31 @@ def test_a_commit_is_published_only_if_the_one_before_it_is_the_planned_one(targ
     overwrite(target, 4)
     with pytest.raises(TargetHistoryChanged, match=r"Version 4 .* is not the commit that seal 105 "):
         run_sync(own_commits(DeltaLog(target.uri), "p", ["f"], after=4))
+
+
+@pytest.mark.parametrize("back", [1, 3], ids=["far", "by one version"])
+def test_a_table_that_was_put_back_from_a_copy_while_a_job_ran(target: LogTable, back: int) -> None:
+    """The job was planned on version 4; Delta gives its commit the next version of the copy."""
+    late = seal(105, 5, planned_on=TableVersion("id-1", 4, target.sha256(4)))
+    for version in range(back + 1, 5):
+        target.file(version).unlink()
+    target.version = back
+    target.write_seal(late)
+    with pytest.raises(TargetHistoryChanged, match="planned on version 4: the commits between are") as found:
+        look(target)
+    assert f"RESTORE the table to version {back} " in found.value.remedy
+    target.restore(back)
+    assert look(target).next_number == 106
+
+
+def test_a_reset_of_a_table_that_was_put_back_from_a_copy(target: LogTable) -> None:
+    """It replaces all rows, whatever they were."""
+    late = seal(105, 5, planned_on=TableVersion("id-1", 4, target.sha256(4)), kind="reset")
+    for version in (3, 4):
+        target.file(version).unlink()
+    target.version = 2
+    target.write_seal(late)
+    assert look(target).next_number == 106
 
 
 def test_every_walk_compares(target: LogTable) -> None:
@@ -418,7 +455,9 @@ def differs(log: Written, read: set[int]) -> bool:
     seals = {v: sealed_on(log.commits[v].info.user_metadata) for v in effective}
     chain = {v: by for v, by in seals.items() if by is not None and by[2].table_id == log.ids[-1]}
     for version, (pipeline, number, planned) in chain.items():
-        hashes = [log.commits[v].sha256 for v in effective if v == planned.version < version]
+        # What replaced all rows was planned on a version that is no longer in effect.
+        seen = read if replaces(log.commits[version]) else effective
+        hashes = [log.commits[v].sha256 for v in seen if v == planned.version < version]
         if planned.commit_hash is not None and hashes not in ([], [planned.commit_hash]):
             return True
         earlier = [by for v, by in chain.items() if v < version and by[0] == pipeline]

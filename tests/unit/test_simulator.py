@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
 
-from tests.simulator.defects import DEFECTS, found, planted
-from tests.simulator.schedules import HIDDEN, STRAY, drawn, failures, outcome, shrunk
+from tests.simulator.defects import DEFECTS, UNFOUND, found, planted
+from tests.simulator.promises import PROMISES
+from tests.simulator.schedules import BEHIND, BETWEEN, HIDDEN, STRAY, drawn, failures, outcome, shrunk
 from tests.simulator.table import never, table_of
 from tests.simulator.world import Event, Schedule, play
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 #: As many as play in some ten seconds.
-_SCHEDULES = 250
+_SCHEDULES = 120
 #: The other defects need more schedules.
 _SOON = 30
 _CALM = Schedule(
@@ -47,7 +49,7 @@ def test_schedules_keep_every_rule() -> None:
     # A few hundred schedules meet most pairs of a step and a fault; `make simulate` meets all.
     assert sum(count for (_, fault), count in coverage.items() if fault) > _SCHEDULES / 2
     assert "job.commit" in table_of(coverage)
-    assert len(never(coverage)) < 60
+    assert len(never(coverage)) < 120
 
 
 @pytest.mark.parametrize(
@@ -59,12 +61,26 @@ def test_a_planted_defect_is_found(defect: Defect) -> None:
     assert found(defect) is not None
 
 
+@pytest.mark.parametrize("defect", UNFOUND, ids=lambda defect: defect.rule)
+def test_a_defect_that_is_not_found_yet_can_be_planted(defect: Defect) -> None:
+    with planted(defect):
+        pass
+
+
 def test_a_job_does_not_commit_into_another_pipelines_new_table() -> None:
     assert outcome(STRAY) is None
 
 
 def test_an_overwritten_commit_is_found_behind_a_restore() -> None:
     assert outcome(HIDDEN) is None
+
+
+def test_a_job_does_not_go_on_after_a_commit_that_is_not_its_own() -> None:
+    assert outcome(BETWEEN) is None
+
+
+def test_an_overwritten_commit_is_found_behind_a_reset() -> None:
+    assert outcome(BEHIND) is None
 
 
 def test_a_schedule_always_gives_the_same_world() -> None:
@@ -103,6 +119,72 @@ def test_the_logs_are_those_of_delta(tmp_path: Path) -> None:
             assert table.transaction_version(app) == number
     sealed = [entry for entry in DeltaTable(str(tmp_path / "target")).history() if "userMetadata" in entry]
     assert [json.loads(entry["userMetadata"])["step"]["kind"] for entry in sealed][-1] == "load"
+
+
+def test_a_cleaned_log_is_that_of_delta(tmp_path: Path) -> None:
+    """delta-rs reads the same state from a checkpoint whose commits before it are gone."""
+    clean = (Event(230, "target", "clean", number=2), Event(240, "source", "clean", number=2))
+    world = play(replace(_CALM, events=(*_CALM.events, *clean)))
+    _on_disk(world, tmp_path)
+    for name in ("source", "target"):
+        mine = world._tables[name]
+        assert mine.cleaned
+        assert not (tmp_path / mine.key(0)).exists()
+        table, now = DeltaTable(str(tmp_path / name)), mine.snapshot()
+        assert table.version() == now.version
+        assert table.metadata().configuration == now.metadata["configuration"]
+        assert sorted(path.rpartition("/")[2] for path in table.file_uris()) == sorted(now.files)
+        for app, number in now.txns.items():
+            assert table.transaction_version(app) == number
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_each_store_is_played(promise: str) -> None:
+    of = PROMISES[promise]
+    store = {"scheme": of.scheme, "safe": of.safe, "lag": of.lag, "torn": of.torn, "stale": of.stale}
+    assert outcome(replace(_CALM, **store)) is None  # type: ignore[arg-type]
+
+
+def test_a_take_over_is_played() -> None:
+    world = play(replace(_CALM, events=(*_CALM.events, Event(150, "form", "take_over"))))
+    kinds = [(one.pipeline, one.kind) for one in world.lanes[0].judge.now.seals]
+    assert kinds[-3:] == [("p", "take_over"), ("q", "take_over"), ("q", "apply")]
+
+
+def test_a_group_publishes_all_its_tables_as_one() -> None:
+    events = (Event(0, "group", "g", number=1), Event(90, "source2", "update"), Event(200, "group", "g"))
+    world = play(replace(_CALM, events=(*_CALM.events, *events), group=True))
+    assert world.group is not None
+    newest, seals = world.group.events[-1]["tables"], [lane.judge.now.last for lane in world.lanes]
+    assert {name: entry["version"] for name, entry in newest.items()} == {"p": 3, "r": 1}
+    assert [entry["seals"]["target"] for entry in newest.values()] == [one.number for one in seals if one]
+    manifest = json.loads(world.store.objects["manifests/g.json"].content)
+    assert manifest["tables"].keys() == newest.keys()
+    assert [manifest["tables"][name]["target_version"] for name in newest] == [
+        entry["target_version"] for entry in newest.values()
+    ]
+
+
+def test_a_torn_commit_file_is_seen_as_a_part_until_the_next_version() -> None:
+    world = play(_CALM)
+    store, table = world.store, world.source
+    store.tear = 50
+    version = table.commit("WRITE", [table.add([[9, 9]])], parameters={"mode": "Append"})
+    seen = store.visible(table.key(version))
+    assert seen is not None
+    assert len(seen.content) < len(store.objects[table.key(version)].content)
+    table.commit("WRITE", [table.add([[10, 9]])], parameters={"mode": "Append"})
+    assert store.visible(table.key(version)) == store.objects[table.key(version)]
+
+
+def test_a_stale_listing_lacks_the_newest_objects() -> None:
+    world = play(_CALM)
+    whole, stale = (
+        [key for key, _ in world.store.listed("source/_delta_log/", None, stale=stale)]
+        for stale in (False, True)
+    )
+    assert set(stale) < set(whole)
+    assert whole[0] in stale
 
 
 def _on_disk(world: World, folder: Path) -> None:

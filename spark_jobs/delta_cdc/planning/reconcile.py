@@ -404,6 +404,8 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
         walk.seal = seal_of(commit, pipeline)
         if walk.seal is not None:
             walk.commit = commit
+            if walk.seal.step.kind == "reset":
+                await _refuse_left_files(log, commit)
             break
         _refuse_unreadable(state, pipeline, commit)
         if restores(commit):
@@ -506,7 +508,7 @@ async def _refuse_other_files(log: DeltaLog, restore: Commit, restored: int) -> 
     """
     try:
         found, wanted = await log.files(restore.version), await log.files(restored)
-    except VersionsExpired:
+    except (VersionsExpired, LogGap):
         # The walk then meets the end of the log, too.
         return
     if found != wanted:
@@ -516,6 +518,22 @@ async def _refuse_other_files(log: DeltaLog, restore: Commit, restored: int) -> 
             f"is a RESTORE to version {restored}, and {plural(len(found ^ wanted), 'file')} of the two "
             "versions differ, so that a commit between them is not the one that was undone",
             restored,
+        )
+
+
+async def _refuse_left_files(log: DeltaLog, reset: Commit) -> None:
+    """Refuse a reset that did not remove all files; see :func:`_refuse_other_files`."""
+    try:
+        left = await log.files(reset.version) & await log.files(reset.version - 1)
+    except (VersionsExpired, LogGap):
+        return
+    if left:
+        raise history_changed(
+            log.uri,
+            reset.version,
+            f"is a reset, and {plural(len(left), 'file')} of the version before it did not go, so that an "
+            "earlier commit is not the one that it replaced",
+            -1,
         )
 
 
@@ -610,6 +628,15 @@ async def _refuse_underneath(history: History, state: TableState, seal: Seal, co
     # A reset replaces all rows, so earlier changes do not matter.
     if planned is None or seal.step.kind == "reset":
         return
+    if planned.table_id == state.table_id and planned.version >= commit.version:
+        # Only a table that was put back from a copy of its files while the job ran loses that version.
+        raise history_changed(
+            state.uri,
+            commit.version,
+            f"has seal {seal.number} of pipeline {seal.pipeline}, which was planned on version "
+            f"{planned.version}: the commits between are lost",
+            commit.version - 1,
+        )
     async for between in Back(history, commit.version - 1, planned.version):
         renewed = between.metadata is not None and between.metadata.id != planned.table_id
         if renewed or restores(between) or replaces(between):

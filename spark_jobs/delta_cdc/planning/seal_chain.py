@@ -128,6 +128,8 @@ class SealChain:
         self._next = newest
         #: By version: the seals planned on it, each with its own version.
         self._planned: dict[int, list[tuple[Seal, int]]] = {}
+        #: Whether a commit that replaced all rows was met.
+        self._replaced = False
         #: By pipeline: number and version of its oldest seal so far.
         self._oldest: dict[str, tuple[int, int]] = {}
 
@@ -153,11 +155,33 @@ class SealChain:
             if restores(commit) and self._can_restore:
                 earlier = restored_version(commit)
             self._next = -1 if earlier is None or replaces(commit) else earlier
+            if replaces(commit):
+                self._keep_base(commit)
+        for version in list(self._planned) if self._replaced else ():
+            if (base := self._history.known(version)) is not None:
+                self._compare_with_seals(base)
 
-    def _compare(self, commit: Commit) -> None:
+    def _keep_base(self, commit: Commit) -> None:
+        """Go on with what a commit that replaced all rows was planned on, and nothing else.
+
+        The commit removed the files of the versions that it has read. Those of a commit that came in place of
+        one of them stay in the table.
+        """
+        pairs = [pair for found in self._planned.values() for pair in found if pair[1] == commit.version]
+        self._planned = {
+            seal.step.planned_on.version: [(seal, version)]
+            for seal, version in pairs
+            if seal.step.planned_on is not None
+        }
+        self._replaced = True
+
+    def _compare_with_seals(self, commit: Commit) -> None:
         for later, version in self._planned.pop(commit.version, ()):
             if other := difference(commit, later, version):
                 raise self._changed(commit.version, other)
+
+    def _compare(self, commit: Commit) -> None:
+        self._compare_with_seals(commit)
         seal = any_seal_of(commit)
         if self._strays is not None and (found := self._strays.see(commit, seal)) is not None:
             raise stray(self._uri, *found)

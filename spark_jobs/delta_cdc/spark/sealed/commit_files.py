@@ -29,6 +29,31 @@ def commit_hash(session: SparkSession, table_uri: str, version: int) -> str | No
     return str(hashes[0]["hash"])
 
 
+def own_commit_hash(
+    session: SparkSession, table_uri: str, version: int, fingerprint: str
+) -> tuple[str | None, bool]:
+    """Return :func:`commit_hash`, and whether the file is the commit of a step.
+
+    :param fingerprint: of the step; it is in the seal
+    :return: (None, True) if there is no such file: with DynamoDB, the newest commit may come later
+    """
+    try:
+        (found,) = (
+            _file(session, table_uri, version)
+            .select(
+                F.sha2("content", 256).alias("hash"),
+                F.col("content").cast("string").contains(fingerprint).alias("own"),
+            )
+            .limit(1)
+            .collect()
+        )
+    except Exception as error:
+        if "PATH_NOT_FOUND" not in str(error):
+            raise
+        return None, True
+    return str(found["hash"]), bool(found["own"])
+
+
 def compared(
     session: SparkSession, table_uri: str, planned_on: TableVersion, *, single_driver: bool
 ) -> Literal["newest", "other", "unknown"]:

@@ -20,7 +20,7 @@ from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.sealed.commit import changed_since, commit, is_conflict, logs_loaded, look, overtaken
-from delta_cdc.spark.sealed.commit_files import commit_hash
+from delta_cdc.spark.sealed.commit_files import own_commit_hash
 from delta_cdc.spark.sealed.constraints import Destination, refused
 
 if TYPE_CHECKING:
@@ -168,10 +168,12 @@ class SealedSteps(ABC, Generic[S, P]):
         :param version: the version that it committed
         :raises NotCommitted: the table was restored or replaced after the previous step observed it and
             before that step committed. The next planner checks only the versions after the one that the
-            newest seal was planned on
+            newest seal was planned on. Or the previous commit was overwritten, or put back from a copy
         """
         into, planned = self.spec.into, seal.step.planned_on
-        own_hash = commit_hash(self.session, into, version)
+        own_hash, is_own = own_commit_hash(self.session, into, version, seal.step.fingerprint)
+        if not is_own:
+            raise NotCommitted("stale", f"version {version} of {into} is no longer the commit of this job")
         if planned is not None and planned.version + 1 == version:
             # No other commit lies between, so the table is still the one planned on.
             planned = TableVersion(planned.table_id, version, own_hash)
