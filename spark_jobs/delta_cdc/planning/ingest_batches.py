@@ -136,8 +136,11 @@ class Standing:
         They are needed even if recording restarts: a void batch's records in quarantine must not count twice.
         """
         ranges = [list(bounds) for bounds in self.known.get("void", ())]
-        if self.seal is None or len(ranges) > _MOST_VOID:
+        if (self.found_lost and self.seal is None) or len(ranges) > _MOST_VOID:
             return []
+        if self.seal is None:
+            # A RESTORE may have undone earlier batches, or their log was dropped: all files come again.
+            return [[0, self.number - 1]]
         if self.number <= self.seal.number + 1:
             return ranges
         return [*ranges, [self.seal.number + 1, self.number - 1]]

@@ -74,7 +74,7 @@ def test_the_first_batch(world: World) -> None:
     assert spec.step.planned_on is None
     assert spec.step.configuration == {
         "before": 0,
-        "void": [],
+        "void": [[0, EPOCH + 6]],
         "ingest": validation.described_ingest(OPTIONS),
     }
     assert (spec.source_uri, spec.log_uri) == (str(world.source), str(world.root / "log"))
@@ -261,7 +261,7 @@ def test_a_restored_log_takes_its_batches_again(world: World) -> None:
     plan = world.plan()
     assert files(plan) == ["c.json", "d.json"]
     assert not any(file.again for file in spec_of(plan).files)
-    assert spec_of(plan).step.configuration["void"] == [[first + 2, first + 3]]
+    assert spec_of(plan).step.configuration["void"] == [[0, first - 1], [first + 2, first + 3]]
     assert spec_of(plan).step.seal_number == first + 4
     assert any("was restored" in note for note in plan.notes)
     world.drain()
@@ -284,7 +284,7 @@ def test_a_restore_with_a_batch_in_between(world: World) -> None:
     plan = world.plan()
     assert (files(plan), spec_of(plan).recorded) == (["b.json"], True)
     number = spec_of(plan).step.seal_number
-    assert spec_of(plan).step.configuration["void"] == [[number - 1, number - 1]]
+    assert spec_of(plan).step.configuration["void"][1:] == [[number - 1, number - 1]]
     world.drain()
     assert world.events == world.delivered
 
@@ -297,6 +297,8 @@ def test_restored_to_before_the_first_batch(world: World) -> None:
     step = spec_of(world.plan()).step
     assert first.seal is not None
     assert (step.seal_number, step.before.applied_from) == (first.seal + 1, first.seal + 1)
+    # The batch left records in quarantine: they come again, too.
+    assert step.configuration["void"] == [[0, first.seal]]
     world.drain()
     assert world.events == world.delivered
 
@@ -329,7 +331,7 @@ def test_what_was_taken_back_stays_so_where_the_record_is_lost(world: World) -> 
     world.lose_record()
     plan = world.plan()
     assert "entries" in plan.notes[0]
-    assert spec_of(plan).step.configuration["void"] == [[number, number]]
+    assert spec_of(plan).step.configuration["void"][1:] == [[number, number]]
     world.drain()
     assert world.events == world.delivered
 
