@@ -1,10 +1,11 @@
 # mypy: implicit-reexport
 # ruff: noqa: F401
-"""The parts of the engine beyond ``delta_cdc.core`` that the provider uses, each loaded at first use.
+"""The parts of the engine that only a run needs, each loaded at first use.
 
 The parsing of a DAG file must not import the log reader, the planner or Spark. So the provider's modules
 import only ``delta_cdc.core`` at their top, and use the rest of the engine through this module:
-``engine.run(...)`` loads ``delta_cdc.run.flows`` when that line runs.
+``engine.run(...)`` loads ``delta_cdc.run.flows`` when that line runs. Requests, specs and their steps are in
+``core``, but they are here too, because the import of their many dataclasses takes long.
 """
 
 from __future__ import annotations
@@ -26,6 +27,22 @@ if TYPE_CHECKING:
         request_of as verify_request_of,
     )
     from delta_cdc.config.why import request_of as why_request_of
+    from delta_cdc.core.requests import CommitRequest, ReadRequest
+    from delta_cdc.core.spec import (
+        LINE_PREFIX,
+        BatchSpec,
+        EnableSpec,
+        ExpireSpec,
+        JobResult,
+        OptimizeSpec,
+        ResolveSpec,
+        TargetName,
+        VacuumSpec,
+        fingerprint,
+        sha256,
+        to_json,
+    )
+    from delta_cdc.core.steps import ranges_of
     from delta_cdc.delta_log.file_manifests import forget as delete_manifests, prepared as with_manifests
     from delta_cdc.delta_log.requests import delete_folder
     from delta_cdc.delta_log.store import open_store
@@ -112,6 +129,21 @@ NAMES = {
     "paired_requests": ("delta_cdc.config.verification", "paired"),
     "verify_request_of": ("delta_cdc.config.verification", "request_of"),
     "why_request_of": ("delta_cdc.config.why", "request_of"),
+    "CommitRequest": ("delta_cdc.core.requests", "CommitRequest"),
+    "ReadRequest": ("delta_cdc.core.requests", "ReadRequest"),
+    "LINE_PREFIX": ("delta_cdc.core.spec", "LINE_PREFIX"),
+    "BatchSpec": ("delta_cdc.core.spec", "BatchSpec"),
+    "EnableSpec": ("delta_cdc.core.spec", "EnableSpec"),
+    "ExpireSpec": ("delta_cdc.core.spec", "ExpireSpec"),
+    "JobResult": ("delta_cdc.core.spec", "JobResult"),
+    "OptimizeSpec": ("delta_cdc.core.spec", "OptimizeSpec"),
+    "ResolveSpec": ("delta_cdc.core.spec", "ResolveSpec"),
+    "TargetName": ("delta_cdc.core.spec", "TargetName"),
+    "VacuumSpec": ("delta_cdc.core.spec", "VacuumSpec"),
+    "fingerprint": ("delta_cdc.core.spec", "fingerprint"),
+    "sha256": ("delta_cdc.core.spec", "sha256"),
+    "to_json": ("delta_cdc.core.spec", "to_json"),
+    "ranges_of": ("delta_cdc.core.steps", "ranges_of"),
     "delete_manifests": ("delta_cdc.delta_log.file_manifests", "forget"),
     "with_manifests": ("delta_cdc.delta_log.file_manifests", "prepared"),
     "delete_folder": ("delta_cdc.delta_log.requests", "delete_folder"),

@@ -11,7 +11,6 @@ from airflow_delta_cdc.backup import stored_copy
 from airflow_delta_cdc.lookups import chosen, each_located
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.core.options import APPLY
-from delta_cdc.core.spec import TargetName
 from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def pipeline_jobs(
         }
     missing = [name for names in named for name in names.values() if name not in known]
     targets = [
-        TargetName(
+        engine.TargetName(
             name=apply.target.strip(),
             location=apply.target_location or "",
             comment=apply.target_comment or "",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.names import Location, NameCache
 from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
-from delta_cdc.core.spec import ResolveSpec
 from delta_cdc.core.uris import canonical_uri, is_name
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def _looked_up(
     new = tuple(targets[name] for name in names if name in targets)
     try:
         result = operator.run_to_end(
-            context, ResolveSpec(run_id=context["run_id"], tables=tuple(names), targets=new)
+            context, engine.ResolveSpec(run_id=context["run_id"], tables=tuple(names), targets=new)
         )
     except DeltaCdcError as error:
         return dict.fromkeys(names, error)

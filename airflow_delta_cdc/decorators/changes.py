@@ -20,7 +20,6 @@ from airflow_delta_cdc.runtime.manifests import manifests_for
 from airflow_delta_cdc.runtime.worker_session import WorkerSession, refuse_submit_arguments
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.requests import CommitRequest
 from delta_cdc.core.uris import spark_uri
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pyspark.sql import DataFrame
 
+    from delta_cdc.core.requests import CommitRequest
     from delta_cdc.core.spec import JobResult, Spec
     from delta_cdc.run.outcomes import Outcome
 
@@ -160,7 +160,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
     def _commit_request(
         self, context: Context, pipeline: str, ending_version: int | None = None
     ) -> CommitRequest:
-        return CommitRequest(
+        return engine.CommitRequest(
             pipeline=pipeline,
             staging=arguments.table("staging", self.staging),
             ending_version=ending_version,

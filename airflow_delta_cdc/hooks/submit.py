@@ -29,7 +29,6 @@ from delta_cdc.core.errors import (
     JobFailed,
     SparkConnectionNotFound,
 )
-from delta_cdc.core.spec import LINE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -394,8 +393,8 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
                 line = raw.rstrip("\r\n")
                 if target is not None:
                     target.write(line + "\n")
-                if line.startswith(LINE_PREFIX):
-                    log.info("%s", line[len(LINE_PREFIX) :])
+                if line.startswith(engine.LINE_PREFIX):
+                    log.info("%s", line[len(engine.LINE_PREFIX) :])
                     continue
                 if _may_explain(line):
                     self._tail.append(line.strip())

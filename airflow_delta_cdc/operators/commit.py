@@ -9,7 +9,6 @@ from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.option import COUNT, NAME, TABLE
-from delta_cdc.core.requests import CommitRequest
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -71,7 +70,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
-        request = CommitRequest(
+        request = engine.CommitRequest(
             pipeline=arguments.required("pipeline", self.pipeline),
             staging=arguments.table("staging", self.staging),
             ending_version=arguments.whole_number("ending_version", self.ending_version),

@@ -9,7 +9,6 @@ from airflow_delta_cdc.arguments import attributes, named_tables
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.option import FLAG, NAME, NAMES, OPTIONAL_TABLE, TEXT
-from delta_cdc.core.spec import EnableSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.core.option import Kind
+    from delta_cdc.core.spec import EnableSpec
 
 
 class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
@@ -103,7 +103,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
         return tables
 
     def _spec(self, context: Context) -> EnableSpec:
-        return EnableSpec(
+        return engine.EnableSpec(
             run_id=context["run_id"],
             tables=tuple(named_tables(self, "table", "tables", "schema")),
             schema=arguments.text("schema", self.schema),

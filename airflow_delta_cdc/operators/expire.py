@@ -9,7 +9,6 @@ from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.option import TEXT
-from delta_cdc.core.spec import ExpireSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.core.option import Kind
+    from delta_cdc.core.spec import ExpireSpec
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
 
@@ -99,7 +99,7 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
         self, context: Context, table: str, consumers: Sequence[Consumer]
     ) -> JobPlan[ExpireSpec, dict[str, Any]]:
         """Decide from the logs which step is due."""
-        spec = ExpireSpec(
+        spec = engine.ExpireSpec(
             run_id=context["run_id"],
             table_uri=table,
             horizon=arguments.name("horizon", arguments.text("horizon", self.horizon)),

@@ -9,7 +9,6 @@ from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.care import DeltaTableCareOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.option import FLAG, NAMES, TEXT
-from delta_cdc.core.spec import OptimizeSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.core.option import Kind
+    from delta_cdc.core.spec import OptimizeSpec
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
 
@@ -86,7 +86,7 @@ class DeltaOptimizeOperator(DeltaTableCareOperator):
         self, context: Context, table: str, consumers: Sequence[Consumer]
     ) -> JobPlan[OptimizeSpec, dict[str, Any]]:
         """Decide from the log whether the table needs an optimization."""
-        spec = OptimizeSpec(
+        spec = engine.OptimizeSpec(
             run_id=context["run_id"],
             table_uri=table,
             where=arguments.text("where", self.where),

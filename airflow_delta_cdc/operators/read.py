@@ -16,7 +16,6 @@ from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core.option import filled, kinds, parameters
 from delta_cdc.core.options import READ, QueryOptions
-from delta_cdc.core.requests import ReadRequest
 from delta_cdc.core.times import iso
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.core.option import Kind
+    from delta_cdc.core.requests import ReadRequest
     from delta_cdc.core.spec import JobResult, ReadSpec
     from delta_cdc.run.outcomes import Outcome
 
@@ -127,7 +127,7 @@ class StagingOperator(DeltaCdcOperator):
     def _request(self, context: Context) -> ReadRequest:
         values = self.table_arguments()
         return filled(
-            ReadRequest,
+            engine.ReadRequest,
             READ,
             values,
             source=READ["table"].read(self.table),

@@ -9,7 +9,6 @@ from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.operators.care import DeltaConsumedTableOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.option import FLAG
-from delta_cdc.core.spec import VacuumSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_cdc.core.option import Kind
+    from delta_cdc.core.spec import VacuumSpec
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.plan import JobPlan
 
@@ -97,7 +97,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
         """Decide from the logs whether a VACUUM is due and allowed."""
         if not consumers:
             self.log.warning("No consumer of %s is set, so VACUUM keeps no files for consumers.", table)
-        spec = VacuumSpec(
+        spec = engine.VacuumSpec(
             run_id=context["run_id"],
             table_uri=table,
             lite=not arguments.flag("full", self.full),

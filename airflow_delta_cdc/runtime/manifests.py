@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.runtime.exchange import needed_results_uri, results_uri
-from delta_cdc.core.spec import BatchSpec, fingerprint, sha256
-from delta_cdc.core.steps import ranges_of
 from delta_cdc.core.storage_options import hadoop_uri
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ def with_manifests(
 ) -> Spec:
     """Write the manifests of a spec that reads a table by its files, and return the spec with them."""
     root = _root(spec, master, directory, name)
-    if not isinstance(spec, BatchSpec):
+    if not isinstance(spec, engine.BatchSpec):
         return engine.with_manifests(spec, root, options)
     parts = [
         # A manifest is named by its versions, and two parts may read the same versions of two tables.
@@ -94,7 +92,7 @@ def is_here(master: str) -> bool:
 def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
     if is_here(master):
         return str(directory / "manifests")
-    read_ranges = ranges_of(_readable(spec))
+    read_ranges = engine.ranges_of(_readable(spec))
     needed = [read_range for read_range in read_ranges if read_range.needs_manifest]
     if not needed and not (read_ranges and results_uri()):
         return ""
@@ -105,7 +103,7 @@ def _root(spec: Spec, master: str, directory: Path, name: str) -> str:
 
 
 def _forget(spec: Spec, name: str, options: dict[str, str] | None, log: Logger) -> None:
-    if ranges_of(_readable(spec)):
+    if engine.ranges_of(_readable(spec)):
         # The folder contains only manifests.
         _deleted(_shared(results_uri(), name), options, log)
 
@@ -131,4 +129,4 @@ def _shared(folder: str, name: str) -> str:
 
 def _work(spec: Spec) -> str:
     """Return a name of the work that is the same in every attempt."""
-    return sha256("".join(fingerprint(part) for part in spec.each if part.steps))
+    return engine.sha256("".join(engine.fingerprint(part) for part in spec.each if part.steps))

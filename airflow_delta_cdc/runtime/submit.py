@@ -29,7 +29,6 @@ from airflow_delta_cdc.runtime.manifests import manifests_for
 from airflow_delta_cdc.runtime.storage import add_planner_options, add_storage, places_of
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, JobRefused
-from delta_cdc.core.spec import JobResult, sha256, to_json
 from delta_cdc.core.storage_options import hadoop_uri, is_s3
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_delta_cdc.runtime.task import SparkTask
-    from delta_cdc.core.spec import Spec
+    from delta_cdc.core.spec import JobResult, Spec
     from delta_cdc.launch.run_folder import RunFolder
 
 #: The application file of ``spark-submit``. The package's ``__main__.py`` cannot serve: as application, it
@@ -110,7 +109,7 @@ class SubmitRuntime:
                 spec, hook.master, directory.path, options=options, log=operator.log, lasting=durable
             ) as ready:
                 self._fill(hook, context, ready, directory, options)
-                self._start(context, hook, sha256(to_json(ready)), durable=durable)
+                self._start(context, hook, engine.sha256(engine.to_json(ready)), durable=durable)
                 result = self._read_result(hook)
                 if self._died is not None:
                     result = _until_death(result, self._died, hook.exit_code)
@@ -163,7 +162,7 @@ class SubmitRuntime:
     ) -> None:
         """Give the hook the files, confs, storage, Kafka options and lineage of a run."""
 
-        operator, text = self._operator, to_json(spec)
+        operator, text = self._operator, engine.to_json(spec)
         self._exchange = self._prepare(hook, directory.path, spec_text=text)
         places = [*places_of(spec, options), self._exchange.result]
         kafka = spec.reads_topics
@@ -172,7 +171,9 @@ class SubmitRuntime:
             self._embedded = EmbeddedStart(
                 operator, spec, places=places, kafka=kafka, storage_options=options
             )
-        self._add_engine(hook, self._exchange, sha256(text), directory.path, kafka=kafka, places=places)
+        self._add_engine(
+            hook, self._exchange, engine.sha256(text), directory.path, kafka=kafka, places=places
+        )
         add_storage(
             hook,
             options,
@@ -261,12 +262,12 @@ class SubmitRuntime:
     def _prepare(self, hook: DeltaCdcSubmitHook, directory: Path, *, spec_text: str) -> Exchange:
         package = engine.engine_zip()
         application = engine.write_private(directory / JOB_FILE, _JOB)
-        spec = engine.write_private(directory / f"spec-{sha256(spec_text)[:16]}.json", spec_text)
+        spec = engine.write_private(directory / f"spec-{engine.sha256(spec_text)[:16]}.json", spec_text)
         if not hook.is_cluster:
             return Exchange(str(application), str(package), str(spec), str(directory / "result.json"))
         reason = f"The connection {self._operator.spark_conn_id!r} runs applications in deploy mode cluster"
         root = needed_results_uri(reason)
-        folder = f"{root}/{sha256(spec_text)}"
+        folder = f"{root}/{engine.sha256(spec_text)}"
         result = f"{folder}/result"
         if not hook.is_kubernetes:
             return Exchange(str(application), str(package), spec.name, result, files=str(spec), folder=folder)
@@ -304,7 +305,7 @@ class SubmitRuntime:
                 remedy="see the application's own log; a retry is safe, whatever it had written.",
             )
         try:
-            return JobResult.from_json(text)
+            return engine.JobResult.from_json(text)
         except UnreadableJson as error:
             raise JobFailed(
                 f"The Spark application on {hook.master} left a result at {self._exchange.result} that "

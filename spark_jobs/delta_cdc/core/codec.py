@@ -18,7 +18,9 @@ Standard library only: this module travels to the Spark driver.
 from __future__ import annotations
 
 import json
+import json.decoder
 import json.scanner
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -34,10 +36,17 @@ _Reader = Callable[[Any, str], Any]
 #: The most bytes of a text. Python's parser reads this many bytes of long strings within 100 ms; meanwhile
 #: no other thread runs. Delta's own parser (Jackson) reads strings up to 20,000,000 characters.
 MOST_BYTES = 16 * 1024 * 1024
+#: A larger text of another writer is parsed in a thread, where other threads run between its values.
+LARGE_TEXT = 256 * 1024
 #: The most levels of lists and objects: code that walks a value may use several frames per level.
 MOST_DEPTH = 256
 #: The integers that JSON of Delta, Spark and Airflow can mean.
 INTEGERS = range(-(2**63), 2**63)
+
+#: Characters of the pieces of a long string: the first is short, because most strings are.
+_FIRST_PIECE, _LARGEST_PIECE = 1024, 64 * 1024
+#: Ends where no escape, and no pair of escapes, can continue.
+_BOUNDARY = re.compile(r'[^\\][^\\"0-9a-fA-Fu\x00-\x1f]')
 
 _KEY, _OUTSIDE = "unwritten", "outside_identity"
 #: Metadata of a field that stays in this process, such as credentials.
@@ -102,7 +111,7 @@ def parsed(text: str | bytes, *, most_bytes: int = MOST_BYTES, patient: bool = F
         raise TooDeep
     # Bytes that are UTF-8 have surrogates only as escapes.
     if "\\u" in decoded_text or (isinstance(text, str) and not text.isascii()):
-        return _without_surrogates(data)
+        return _cleaned(data) if patient else _without_surrogates(data)
     return data
 
 
@@ -126,13 +135,57 @@ def _without_surrogates(data: Any) -> Any:
     return data
 
 
+def _cleaned(data: Any) -> Any:
+    """Do as :func:`_without_surrogates`, value by value."""
+    if isinstance(data, str):
+        return data.encode(errors="replace").decode()
+    if isinstance(data, list):
+        return [_cleaned(item) for item in data]
+    if isinstance(data, dict):
+        return {_cleaned(name): _cleaned(item) for name, item in data.items()}
+    return data
+
+
+_scanned: Callable[[str, int, bool], tuple[str, int]] = json.decoder.scanstring  # type: ignore[attr-defined]
+
+
+def _long_string(text: str, begin: int, strict: bool = True) -> tuple[str, int]:
+    """Do as ``json.decoder.scanstring``, but read a long string in pieces.
+
+    The parser in C keeps other threads waiting up to the end of a string. It reads plain characters fast, but
+    not the escapes of a text of JSON inside of a string.
+    """
+    near = text.find('"', begin, begin + _FIRST_PIECE)
+    if near == begin or (near > 0 and text[near - 1] != "\\") or len(text) - begin <= _FIRST_PIECE:
+        return _scanned(text, begin, strict)
+    pieces: list[str] = []
+    at, size = begin, _FIRST_PIECE
+    while (boundary := _BOUNDARY.search(text, at + size)) is not None:
+        piece = text[at : boundary.end()]
+        try:
+            value, end = _scanned(f'{piece}"', 0, strict)
+        except json.JSONDecodeError as error:
+            raise json.JSONDecodeError(error.msg, text, at + error.pos) from None
+        pieces.append(value)
+        if end <= len(piece):
+            return "".join(pieces), at + end
+        at, size = boundary.end(), min(2 * size, _LARGEST_PIECE)
+    value, end = _scanned(text, at, strict)
+    return "".join((*pieces, value)), end
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
 # One decoder for all texts: json.loads with a custom hook would build one for each.
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
-_PATIENT = json.JSONDecoder(parse_constant=_no_constant)
+_PATIENT = json.JSONDecoder(
+    parse_constant=_no_constant,
+    # dict(pairs) would be one call in C.
+    object_pairs_hook=lambda pairs: {name: value for name, value in pairs},  # noqa: C416
+)
+_PATIENT.parse_string = _long_string  # type: ignore[attr-defined]
 # The scanner in Python, instead of the one in C that keeps all other threads waiting.
 _PATIENT.scan_once = json.scanner.py_make_scanner(_PATIENT)  # type: ignore[attr-defined]
 

@@ -109,6 +109,10 @@ class LogLineTooLong(DeltaCdcError):
     """A line of a transaction log is longer than the limit."""
 
 
+class LogTooLarge(DeltaCdcError):
+    """The names of a table's files, or of a commit's, take more memory than the limit."""
+
+
 class SchemaChangeInRange(DeltaCdcError):
     """A schema change inside the range is more than an added column."""
 

@@ -35,7 +35,6 @@ SECRET_NAMES = (
     # WASB has the container in the name of the conf.
     r"|[.]azure[.]sas[.][^.]+[.][^.]+[.]blob[.]"
 )
-_SECRET_NAMES = re.compile(SECRET_NAMES, re.IGNORECASE)
 #: Shorter texts occur in many other words.
 SHORTEST = 4
 #: In a Kafka login, and in an Azure connection string.
@@ -67,7 +66,8 @@ def redacted(text: str, options: Mapping[str, str] | None) -> str:
 
 def is_secret(name: str) -> bool:
     """Return whether the value of an option, conf, variable or parameter with this name is secret."""
-    return _SECRET_NAMES.search(name) is not None
+    # Compiled at first use, because that takes as long as the import of several modules.
+    return re.search(SECRET_NAMES, name, re.IGNORECASE) is not None
 
 
 def _inside(value: str) -> Iterable[str]:

@@ -16,16 +16,13 @@ _STRING = (
     r"""| " ((?: [^"\\] | \\. | "" )*+) " )"""
 )
 _NAME = r"(?> ` (?: [^`] | `` )*+ ` | \w+ )"
-_TOKEN = re.compile(
-    rf"""(?P<gap> {_GAP} )
+# Compiled at first use, because that takes as long as the import of several modules.
+_FLAGS = re.VERBOSE | re.DOTALL
+_TOKEN = rf"""(?P<gap> {_GAP} )
     | (?P<text> {_STRING} (?: {_GAP}*+ {_STRING} )*+ )
     | (?P<name> (?!\d){_NAME} (?: {_GAP}*+ \. {_GAP}*+ {_NAME} )*+ )
     | (?P<number> (?: \d++ (?: \.\d*+ )? | \.\d++ ) (?: [eE][+-]?\d++ )? \w*+ )
-    | (?P<other> <=> | [<>!=]= | <> | ["'`].* | . )""",
-    re.VERBOSE | re.DOTALL,
-)
-_STRINGS = re.compile(f"{_STRING} | {_GAP}", re.VERBOSE | re.DOTALL)
-_NAMES = re.compile(_NAME, re.VERBOSE)
+    | (?P<other> <=> | [<>!=]= | <> | ["'`].* | . )"""
 
 
 class Token(NamedTuple):
@@ -45,17 +42,21 @@ class Token(NamedTuple):
 
 def tokens(sql: str) -> list[Token]:
     """Return the tokens of a text; together, they are the text."""
-    return [Token(str(match.lastgroup), match[0], match.start()) for match in _TOKEN.finditer(sql)]
+    return [
+        Token(str(match.lastgroup), match[0], match.start()) for match in re.finditer(_TOKEN, sql, _FLAGS)
+    ]
 
 
 def contents(text: str) -> str:
     """Return the characters inside the quotes of a token of kind ``text``, with escapes as written."""
-    return "".join(part or "" for match in _STRINGS.finditer(text) for part in match.groups())
+    return "".join(
+        part or "" for match in re.finditer(f"{_STRING} | {_GAP}", text, _FLAGS) for part in match.groups()
+    )
 
 
 def names(text: str) -> list[str]:
     """Return the parts of a qualified name, with their back-ticks."""
-    return _NAMES.findall(text)
+    return re.findall(_NAME, text, _FLAGS)
 
 
 def bare(name: str) -> str:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from delta_cdc.core import codec
 from delta_cdc.core.codec import INTEGERS, TooDeep, UnreadableJson
-from delta_cdc.core.errors import CorruptLog, LogLineTooLong
+from delta_cdc.core.errors import CorruptLog, LogLineTooLong, LogTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,10 @@ _COPIES_NO_ROW = frozenset(
 IDS_KEPT = "delta.rowTracking.preserved"
 #: The variable with the largest size of a line, in bytes.
 LINE_VARIABLE = "DELTA_CDC_MAX_LINE_BYTES"
-#: A larger line is parsed in a thread, where other threads run between its values.
-LARGE_LINE = 256 * 1024
+#: The variable with the most bytes that one read keeps in memory for the names of files.
+MEMORY_VARIABLE = "DELTA_CDC_MAX_LOG_MEMORY"
+#: A larger line is parsed in a thread.
+LARGE_LINE = codec.LARGE_TEXT
 #: The times of commits, in epoch milliseconds, that have a date: years 1 to 9999.
 TIMES = range(-62_135_596_800_000, 253_402_300_800_000)
 _WHOLE = re.compile(rb'\s*\{\s*"\w+"\s*:.*\}\s*', re.DOTALL)
@@ -71,6 +73,13 @@ class LongLineError(Exception):
 
     def __init__(self, number: int, most_bytes: int) -> None:
         super().__init__(f"line {number} has more than {most_bytes} bytes")
+
+
+class TooManyFilesError(Exception):
+    """The names of files take more memory than the limit; becomes :class:`~errors.LogTooLarge`."""
+
+    def __init__(self, files: int, most_bytes: int) -> None:
+        super().__init__(f"the names of {files} files take more than {most_bytes} bytes")
 
 
 @dataclass(frozen=True)
@@ -173,10 +182,15 @@ class FileAction:
         if match is not None:
             return int(match[1])
         try:
-            rows = codec.parsed(self.stats).get("numRecords")
+            rows = codec.parsed(self.stats, patient=self.is_large).get("numRecords")
         except (UnreadableJson, AttributeError):
             return None
         return rows if isinstance(rows, int) and not isinstance(rows, bool) and rows in INTEGERS else None
+
+    @property
+    def is_large(self) -> bool:
+        """Return whether the statistics are so large that an event loop must not parse them."""
+        return self.stats is not None and len(self.stats) > LARGE_LINE
 
     @property
     def masked_rows(self) -> int:
@@ -324,10 +338,27 @@ class Commit:
         return self.info.in_commit_timestamp or self.modified or self.info.timestamp or 0
 
 
-class CommitFold:
-    """Folds a commit's actions, one by one, into a :class:`Commit`."""
+_ADDED, _DATA_ADDED, _REMOVED, _DATA_REMOVED = 1, 2, 4, 8
+#: What an action marks its path with, by its kind and whether it changes data.
+_MARKS = {
+    (Add, False): _ADDED,
+    (Add, True): _ADDED | _DATA_ADDED,
+    (Remove, False): _REMOVED,
+    (Remove, True): _REMOVED | _DATA_REMOVED,
+}
+#: Bytes that a short text takes in a set or as the key of a dict, without its characters.
+HELD = 160
 
-    def __init__(self) -> None:
+
+class CommitFold:
+    """Folds a commit's actions, one by one, into a :class:`Commit`.
+
+    :param most_bytes: that the names of its files and partitions may take; default: the variable
+        ``DELTA_CDC_MAX_LOG_MEMORY``, else 512 MiB
+    """
+
+    def __init__(self, most_bytes: int | None = None) -> None:
+        self._most_bytes = most_log_memory() if most_bytes is None else most_bytes
         #: None until the action comes.
         self.info: CommitInfo | None = None
         #: The distinct partition values of its data files.
@@ -343,8 +374,12 @@ class CommitFold:
         self._unpartitioned, self._identified = False, True
         self._adds_rows = False
         self._rows_added: int | None = 0
-        #: Added and removed files: path -> whether it is data. To save memory, this keeps nothing else.
-        self._paths: dict[type, dict[str, bool]] = {Add: {}, Remove: {}}
+        #: Added and removed files: path -> marks (:data:`_MARKS`). To save memory, this keeps nothing else.
+        self._paths: dict[str, int] = {}
+        #: The number of paths by their marks, so that nothing has to walk them.
+        self._marked: Counter[int] = Counter()
+        #: Bytes that the paths and the partitions take, roughly.
+        self._held = 0
 
     @property
     def has_data_files(self) -> bool:
@@ -352,7 +387,10 @@ class CommitFold:
         return bool(self.partitions) or self._unpartitioned
 
     def add(self, action: Action) -> None:
-        """Take one action."""
+        """Take one action.
+
+        :raises TooManyFilesError: the names of the files so far take more than the limit
+        """
         if isinstance(action, FileAction):
             self._file(action)
         elif isinstance(action, Txn):
@@ -367,9 +405,9 @@ class CommitFold:
     def commit(self, version: int, *, sha256: str, modified: int) -> Commit:
         """Return the commit."""
         info = self.info or CommitInfo()
-        added, removed = self._paths[Add], self._paths[Remove]
-        data_added, data_removed = ({path for path in paths if paths[path]} for paths in (added, removed))
-        keeps_row_ids = not added or not removed or added.keys() == removed.keys()
+        only_added, only_removed = self._one_sided(_ADDED, _REMOVED)
+        data_added, data_removed = self._one_sided(_DATA_ADDED, _DATA_REMOVED)
+        keeps_row_ids = not (only_added or only_removed) or not self._files[Add] or not self._files[Remove]
         recorded_as_kept = info.tags.get(IDS_KEPT) == "true" or info.operation in _COPIES_NO_ROW
         return Commit(
             version=version,
@@ -390,8 +428,8 @@ class CommitFold:
             names_partitions=not self._unpartitioned,
             n_data_adds=self._data_files[Add],
             n_data_removes=self._data_files[Remove],
-            paired=bool(data_added) and data_added == data_removed,
-            compares_vectors=not self._files[Cdc] and not data_added.isdisjoint(data_removed),
+            paired=self._data_files[Add] > 0 and not (data_added or data_removed),
+            compares_vectors=not self._files[Cdc] and self._has_both(_DATA_ADDED, _DATA_REMOVED),
             keeps_row_ids=keeps_row_ids or recorded_as_kept,
             rows_identified=self._identified,
             adds_rows=self._adds_rows,
@@ -403,21 +441,48 @@ class CommitFold:
         self._files[kind] += 1
         if kind is not Cdc:
             self._identified = self._identified and (kind is Remove or action.base_row_id is not None)
-            paths = self._paths[kind]
-            paths[action.path] = action.data_change or paths.get(action.path, False)
+            self._mark(action.path, _MARKS[kind, action.data_change])
         if action.data_change or kind is Cdc:
             self._data_files[kind] += 1
             self._bytes[kind] += action.size or 0
             if kind is Add:
-                self._adds_rows = self._adds_rows or (action.rows or 0) > action.masked_rows
+                rows = action.rows
+                self._adds_rows = self._adds_rows or (rows or 0) > action.masked_rows
                 if self._rows_added is not None:
-                    self._rows_added = (
-                        None if action.rows is None else self._rows_added + action.rows - action.masked_rows
-                    )
+                    self._rows_added = None if rows is None else self._rows_added + rows - action.masked_rows
             if action.partition_values is None:
                 self._unpartitioned = True
             else:
-                self.partitions.add(tuple(sorted(action.partition_values.items())))
+                self._partition(tuple(sorted(action.partition_values.items())))
+
+    def _mark(self, path: str, marks: int) -> None:
+        before = self._paths.get(path, 0)
+        if before | marks != before:
+            self._marked[before] -= 1
+            self._marked[before | marks] += 1
+            self._paths[path] = before | marks
+            if not before:
+                self._hold(HELD + len(path))
+
+    def _partition(self, partition: Partition) -> None:
+        if partition not in self.partitions:
+            self.partitions.add(partition)
+            self._hold(HELD + sum(HELD + len(name) + len(value or "") for name, value in partition))
+
+    def _hold(self, size: int) -> None:
+        self._held += size
+        if self._held > self._most_bytes:
+            raise TooManyFilesError(len(self._paths), self._most_bytes)
+
+    def _one_sided(self, one: int, other: int) -> tuple[bool, bool]:
+        """Return whether a path has only the first mark, and whether a path has only the second one."""
+        marks = [marks for marks, count in self._marked.items() if count > 0]
+        return any(each & one and not each & other for each in marks), any(
+            each & other and not each & one for each in marks
+        )
+
+    def _has_both(self, one: int, other: int) -> bool:
+        return any(count > 0 and marks & one and marks & other for marks, count in self._marked.items())
 
 
 class Lines:
@@ -473,6 +538,12 @@ def most_line_bytes() -> int:
     """Return the largest size of a line of a log."""
     text = os.environ.get(LINE_VARIABLE, "")
     return int(text) if re.fullmatch("[0-9]{1,10}", text, re.ASCII) else codec.MOST_BYTES
+
+
+def most_log_memory() -> int:
+    """Return the most bytes that one read of a log keeps in memory for the names of files."""
+    text = os.environ.get(MEMORY_VARIABLE, "")
+    return int(text) if re.fullmatch("[0-9]{1,15}", text, re.ASCII) else 512 * 1024 * 1024
 
 
 def build_action(name: str, data: Any) -> Action:
@@ -540,6 +611,18 @@ def long_line(version: int, uri: str, why: str) -> LogLineTooLong:
         f"The commit file of version {version} of {uri} cannot be read: {why}.",
         remedy=f"set the variable {LINE_VARIABLE} of each process that reads the log to a larger number of "
         "bytes, or load the target again from a later version.",
+    )
+
+
+def too_large(what: str, uri: str, why: str) -> LogTooLarge:
+    """Build the error for files whose names take more memory than the limit.
+
+    :param what: has the files, such as ``commit of version 7``
+    """
+    return LogTooLarge(
+        f"The {what} of {uri} cannot be read: {why}.",
+        remedy=f"set the variable {MEMORY_VARIABLE} of each process that reads the log to a larger number of "
+        "bytes, if it has as much memory. A table with fewer, larger files needs less (OPTIMIZE).",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+from collections import deque
 from contextlib import aclosing
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -30,7 +31,7 @@ from delta_cdc.delta_log.actions import (
 from delta_cdc.delta_log.requests import LOG
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Container, Iterator
+    from collections.abc import AsyncGenerator, Collection, Container, Iterator
 
     from delta_cdc.delta_log.actions import Action, Add, Key
     from delta_cdc.delta_log.listing import Checkpoint
@@ -38,14 +39,18 @@ if TYPE_CHECKING:
 
 _STATE = ("protocol", "metaData", "txn")
 _FILES = ("sidecar.path", "sidecar.sizeInBytes", "add.path", "add.deletionVector")
-#: Further columns: to count the rows of a file, and to read it.
-_ROWS = ("add.stats", "add.stats_parsed.numRecords")
+#: Further columns: to count the rows and bytes of a file, and to read it.
+_ROWS = ("add.size", "add.stats", "add.stats_parsed.numRecords")
 _DETAILS = ("add.partitionValues", "add.size", "add.baseRowId", "add.defaultRowCommitVersion")
 _MAPS = ("configuration", "options", "partitionValues", "tags")
 #: Up to this size one request for the whole file is cheaper than several for the parts that are needed.
 _WHOLE = 4 * 1024 * 1024
 #: Rows at once: the event loop builds their actions within some ten milliseconds.
 _BATCH = 4_096
+#: Bytes of rows at once, by the sizes of the columns before compression.
+_BATCH_BYTES = 4 * 1024 * 1024
+#: Bytes of a column that are fetched at once from a large file: one request.
+_PIECE = 1024 * 1024
 
 
 class DamagedCheckpointError(Exception):
@@ -71,30 +76,33 @@ async def read_state(storage: Storage, checkpoint: Checkpoint) -> list[Action]:
 
 async def read_files(
     storage: Storage, checkpoint: Checkpoint, wanted: Container[Key] | None = None
-) -> dict[Key, Add]:
-    """Read active files.
+) -> AsyncGenerator[list[Add]]:
+    """Yield the active files, some at a time. Of these, no more are in memory at once.
 
     :param wanted: keys of the files, which are returned with all details that a reader needs. None: all
-        files, each only with its path, deletion vector and number of rows
-    :raises DamagedCheckpointError: it cannot be read
+        files, each only with its path, size, deletion vector and number of rows
+    :raises DamagedCheckpointError: it cannot be read; also after some of the files
     """
     columns = (*_FILES, *(_ROWS if wanted is None else _DETAILS))
-    active: dict[Key, Add] = {}
-    files = [(entry.name, entry.size) for entry in checkpoint.files]
-    for name, size in files:
-        async for batch in _rows(storage, name, size, columns):
-            for kind, data in batch:
-                if kind == "add":
-                    add = _file(name, data, wanted)
-                    if add is not None:
-                        active[add.key] = add
-                elif kind == "sidecar":
-                    # All sidecars are in one folder, so only the file name counts.
-                    sidecar = unquote(str(data.get("path"))).rpartition("/")[2]
-                    sidecar_size = data.get("sizeInBytes")
-                    known_size = sidecar_size if isinstance(sidecar_size, int) else 0
-                    files.append((f"{LOG}/_sidecars/{sidecar}", known_size))
-    return active
+    files = deque((entry.name, entry.size) for entry in checkpoint.files)
+    while files:
+        name, size = files.popleft()
+        async with aclosing(_rows(storage, name, size, columns)) as batches:
+            async for batch in batches:
+                yield await asyncio.to_thread(_files_of, name, batch, wanted)
+                files.extend(_sidecar(data) for kind, data in batch if kind == "sidecar")
+
+
+def _sidecar(data: dict[str, Any]) -> tuple[str, int]:
+    """Return the name and the size of a sidecar."""
+    # All sidecars are in one folder, so only the file name counts.
+    name, size = unquote(str(data.get("path"))).rpartition("/")[2], data.get("sizeInBytes")
+    return f"{LOG}/_sidecars/{name}", size if isinstance(size, int) else 0
+
+
+def _files_of(name: str, rows: list[tuple[str, dict[str, Any]]], wanted: Container[Key] | None) -> list[Add]:
+    adds = (_file(name, data, wanted) for kind, data in rows if kind == "add")
+    return [add for add in adds if add is not None]
 
 
 def _file(name: str, data: dict[str, Any], wanted: Container[Key] | None) -> Add | None:
@@ -177,7 +185,8 @@ def _parquet_batches(
 ) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     """Do as :func:`_rows`; it blocks, so use it in a thread."""
     try:
-        yield from _parquet(storage.reader(name) if content is None else io.BytesIO(content), columns)
+        source = storage.reader(name) if content is None else io.BytesIO(content)
+        yield from _parquet(source, columns, is_whole=content is not None)
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{name} is missing") from None
     except DeltaCdcError:
@@ -188,21 +197,45 @@ def _parquet_batches(
 
 
 def _parquet(
-    source: IO[bytes] | io.RawIOBase, columns: tuple[str, ...]
+    source: IO[bytes] | io.RawIOBase, columns: tuple[str, ...], *, is_whole: bool
 ) -> Iterator[list[tuple[str, dict[str, Any]]]]:
+    """Do as :func:`_parquet_batches`.
+
+    Of a file that is read by ranges, only pieces of columns are in memory. With ``pre_buffer``, Arrow would
+    hold all columns of all row groups, and without a buffer all columns of a row group. Either can be nearly
+    the whole file: delta-rs writes a million files into one row group.
+
+    :param is_whole: the whole file is in memory
+    """
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=True) as file:
+    options = {} if is_whole else {"buffer_size": _PIECE}
+    with pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=is_whole, **options) as file:
         names = set(file.schema_arrow.names)
         existing = [column for column in columns if column.partition(".")[0] in names]
         if not existing:
             return
-        for batch in file.iter_batches(batch_size=_BATCH, columns=existing):
-            yield [
-                (kind, _plain(data))
-                for kind, column in zip(batch.schema.names, batch.columns, strict=True)
-                for data in column.filter(column.is_valid()).to_pylist()
-            ]
+        for group in range(file.num_row_groups):
+            size = _rows_at_once(file.metadata.row_group(group), existing)
+            for batch in file.iter_batches(batch_size=size, row_groups=[group], columns=existing):
+                yield [
+                    (kind, _plain(data))
+                    for kind, column in zip(batch.schema.names, batch.columns, strict=True)
+                    for data in column.filter(column.is_valid()).to_pylist()
+                ]
+
+
+def _rows_at_once(group: Any, columns: Collection[str]) -> int:
+    """Return how many rows of a row group are read at once: fewer if they are large, such as statistics."""
+    prefixes = tuple(f"{column}." for column in columns)
+    chunks = (group.column(index) for index in range(group.num_columns))
+    size: int = sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.path_in_schema in columns or chunk.path_in_schema.startswith(prefixes)
+    )
+    rows: int = group.num_rows
+    return max(1, min(_BATCH, _BATCH_BYTES * rows // max(size, 1)))
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:

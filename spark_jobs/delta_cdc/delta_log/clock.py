@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 Bound = Literal["start", "end"]
 _ENABLED = "delta.enableInCommitTimestamps"
@@ -29,7 +29,7 @@ def in_commit_since(configuration: Mapping[str, str]) -> int | None:
     return int(configuration.get(_SINCE, "0"))
 
 
-def increasing(times: Sequence[int]) -> list[int]:
+def increasing(times: Iterable[int]) -> list[int]:
     """Return the times, changed so that they strictly increase."""
     found: list[int] = []
     for time in times:

@@ -7,7 +7,7 @@ import os
 import re
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
@@ -20,13 +20,16 @@ from delta_cdc.delta_log.actions import (
     BadActionError,
     CommitFold,
     CommitInfo,
+    FileAction,
     Lines,
     LongLineError,
+    TooManyFilesError,
     corrupt_commit,
     long_line,
     parse_lines,
+    too_large,
 )
-from delta_cdc.delta_log.listing import of_a_commit, read_names
+from delta_cdc.delta_log.listing import Names, of_a_commit
 from delta_cdc.delta_log.requests import LOG, Storage
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.delta_log.actions import Action, Commit
     from delta_cdc.delta_log.listing import Listing
-    from delta_cdc.delta_log.requests import Opened
+    from delta_cdc.delta_log.requests import Entry, Opened
 
 _LOG_ENTRY = re.compile(r"^_delta_log(/|$)")
 _DATA_FILE = re.compile(r"(^|/)part-[^/]+\.parquet$")
@@ -73,17 +76,17 @@ class LogFiles:
         """
         if after is None:
             listing, _ = await self._newest_listing(None)
-            return max(listing.commits)
+            return listing.commits.newest
         for _ in range(_WALK):
             if not await self.has_commit(after + 1):
                 return after
             after += 1
-        listing = read_names(await self._storage.list_log(f"{after:020d}.json"))
-        return max(listing.commits, default=after)
+        commits = (await self._listed(f"{after:020d}.json")).commits
+        return commits.newest if commits else after
 
     async def oldest_version(self) -> int:
         """Return the oldest version whose commit file still exists."""
-        return min((await self._full_listing()).commits)
+        return (await self._full_listing()).commits.oldest
 
     async def has_commit(self, version: int) -> bool:
         """Return whether a version's commit file exists: one request."""
@@ -156,17 +159,18 @@ class LogFiles:
         if path is not None:
             with self._storage.named():
                 return await asyncio.to_thread(_local_left_over, Path(path))
-        return _stored_left_over(await self._storage.list_all())
+        return await _stored_left_over(self._storage.pages())
 
     async def missing(self, version: int) -> LogGap | VersionsExpired:
         """Build the error for a missing commit file."""
-        versions = list((await self._full_listing()).commits)
-        if version < versions[0]:
+        commits = (await self._full_listing()).commits
+        if version < commits.oldest:
             return expired(
-                f"Version {version} of {self.uri} was cleaned from the log (the oldest is {versions[0]})."
+                f"Version {version} of {self.uri} was cleaned from the log (the oldest is {commits.oldest})."
             )
         return LogGap(
-            f"The commit file of version {version} of {self.uri} is missing (the newest is {versions[-1]}).",
+            f"The commit file of version {version} of {self.uri} is missing "
+            f"(the newest is {commits.newest}).",
             remedy=LOG_GAP_REMEDY,
         )
 
@@ -203,8 +207,10 @@ class LogFiles:
         fold, lines = CommitFold(), Lines()
         async with aclosing(self._parsed(version, chunks, lines)) as parsed:
             async for actions in parsed:
-                for action in actions:
-                    fold.add(action)
+                try:
+                    await _add_all(fold, actions)
+                except TooManyFilesError as error:
+                    raise too_large(f"commit of version {version}", self.uri, str(error)) from error
                 if enough is not None and enough(fold):
                     break
         if hashed:
@@ -239,8 +245,14 @@ class LogFiles:
                     return action.in_commit_timestamp
         raise corrupt_commit(version, self.uri, "it has no inCommitTimestamp, and the table has them on")
 
+    async def _listed(self, after: str | None = None) -> Listing:
+        """Return the files of the log, or only those whose names are greater than a name."""
+        names = Names()
+        await self._storage.list_log(names.add, after)
+        return names.listing()
+
     async def _full_listing(self) -> Listing:
-        listing = read_names(await self._storage.list_log())
+        listing = await self._listed()
         if not listing.commits:
             raise await self._absence_error(traces=listing.traces)
         return listing
@@ -256,7 +268,7 @@ class LogFiles:
         hint = await self._hint()
         listing, full = None, False
         if hint is not None and (version is None or hint <= version):
-            listing = read_names(await self._storage.list_log(f"{hint:020d}"))
+            listing = await self._listed(f"{hint:020d}")
         if listing is None or not listing.commits:
             listing, full = await self._full_listing(), True
         if version is None:
@@ -264,9 +276,9 @@ class LogFiles:
         return listing, full
 
     def _refuse_holes(self, listing: Listing) -> None:
-        newest = max(listing.commits)
+        newest = listing.commits.newest
         checkpoint = listing.checkpoints[-1].version if listing.checkpoints else -1
-        hole = listing.hole(max(min(listing.commits), checkpoint + 1), newest)
+        hole = listing.hole(max(listing.commits.oldest, checkpoint + 1), newest)
         if checkpoint > newest:
             hole, newest = checkpoint, checkpoint
         if hole is not None:
@@ -278,7 +290,8 @@ class LogFiles:
     async def _hint(self) -> int | None:
         content = await self._storage.read(_LAST_CHECKPOINT)
         try:
-            version = codec.parsed(content or b"").get("version")
+            # A checkpoint of version 2 may list its files here.
+            version = (await parsed_json(content or b"")).get("version")
         except (UnreadableJson, AttributeError):
             return None
         return version if isinstance(version, int) and 0 <= version < 10**19 else None
@@ -299,6 +312,25 @@ class LogFiles:
             remedy="name a Delta table's root folder, or CONVERT TO DELTA first. Of a new target, delete "
             "what a crash of its first load left there.",
         )
+
+
+async def parsed_json(text: bytes) -> Any:
+    """Return the value of a JSON text: from a thread if it is large.
+
+    :raises UnreadableJson: as :func:`delta_cdc.core.codec.parsed`
+    """
+    if len(text) > LARGE_LINE:
+        return await asyncio.to_thread(codec.parsed, text, patient=True)
+    return codec.parsed(text)
+
+
+async def _add_all(fold: CommitFold, actions: list[Action]) -> None:
+    """Add actions to a fold: the first one in a thread if it is large. Only the first one can be."""
+    if actions and isinstance(actions[0], FileAction) and actions[0].is_large:
+        await asyncio.to_thread(fold.add, actions[0])
+        actions = actions[1:]
+    for action in actions:
+        fold.add(action)
 
 
 async def _parsed_lines(lines: list[bytes], number: int) -> list[Action | None]:
@@ -323,12 +355,22 @@ def _local_left_over(path: Path) -> bool:
     return log.is_dir() and not any(of_a_commit(entry.name) for entry in log.iterdir())
 
 
-def _stored_left_over(names: list[str]) -> bool:
+async def _stored_left_over(pages: AsyncGenerator[list[Entry]]) -> bool:
     """Do as :func:`_local_left_over` for an object store, where a folder is a marker object or a prefix."""
-    if any(of_a_commit(name.removeprefix(f"{LOG}/")) for name in names if name.startswith(f"{LOG}/")):
-        return False
-    rest = [name for name in names if not _LOG_ENTRY.match(name)]
-    return not names or (len(rest) < len(names) and all(map(_DATA_FILE.search, rest)))
+    of_log = others = False
+    async with aclosing(pages):
+        async for page in pages:
+            for entry in page:
+                if _LOG_ENTRY.match(entry.name):
+                    of_log = True
+                    if of_a_commit(entry.name.removeprefix(f"{LOG}/")):
+                        return False
+                elif _DATA_FILE.search(entry.name):
+                    others = True
+                else:
+                    # One such file is enough: a folder of other data may have millions.
+                    return False
+    return of_log or not others
 
 
 def _path(version: int) -> str:

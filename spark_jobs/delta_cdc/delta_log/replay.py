@@ -7,12 +7,27 @@ replace it.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import asyncio
+import typing
+from contextlib import aclosing
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_cdc.core.concurrency import gathered
 from delta_cdc.core.errors import CorruptLog
-from delta_cdc.delta_log.actions import Add, MetaData, Protocol, Remove, Txn
+from delta_cdc.delta_log.actions import (
+    HELD,
+    Add,
+    FileAction,
+    MetaData,
+    Protocol,
+    Remove,
+    TooManyFilesError,
+    Txn,
+    most_log_memory,
+    too_large,
+)
 from delta_cdc.delta_log.checkpoint import DamagedCheckpointError, read_files, read_state
 
 if TYPE_CHECKING:
@@ -25,8 +40,12 @@ if TYPE_CHECKING:
 
 _FIRST_BATCH = 4
 _LARGEST_BATCH = 64
-#: Number of commits whose lists of files are in memory at once.
-_FILES_BATCH = 16
+#: Number of commits whose lists of files are in memory at once, and the most files of each: longer lists are
+#: read one after another.
+_FILES_BATCH, _FEW = 16, 1_000
+#: Bytes of an action without its texts.
+_ADD = 300
+F = TypeVar("F", bound=FileAction)
 
 
 class History:
@@ -59,6 +78,150 @@ class History:
         commits = await gathered(map(self._find, unread), limit=_LARGEST_BATCH)
         self._commits.update(zip(unread, commits, strict=True))
         return [self._commits[version] for version in versions]
+
+
+class Room:
+    """The memory that the names of files may take in one read of a log.
+
+    :param what: has the files, for the error
+    """
+
+    def __init__(self, what: str, uri: str) -> None:
+        self._what, self._uri = what, uri
+        self._most_bytes = most_log_memory()
+        self._files = self._held = 0
+
+    def take(self, key: Key, *, details: int = 0) -> None:
+        """Count a name.
+
+        :param details: bytes of what is kept with it
+        :raises LogTooLarge: the names take more than the limit
+        """
+        self._files += 1
+        self._held += HELD + len(key[0]) + len(key[1]) + details
+        if self._held > self._most_bytes:
+            raise too_large(self._what, self._uri, str(TooManyFilesError(self._files, self._most_bytes)))
+
+
+class Active(typing.Protocol):
+    """Takes the active files of a version."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Return whether no further file is needed."""
+
+    def add(self, file: Add) -> None:
+        """Take a file."""
+
+
+W = TypeVar("W", bound=Active)
+
+
+class Files:
+    """Keeps the active files."""
+
+    is_enough = False
+
+    def __init__(self, room: Room) -> None:
+        self.by_key: dict[Key, Add] = {}
+        self._room = room
+
+    def __copy__(self) -> Files:
+        copied = Files(copy(self._room))
+        copied.by_key = dict(self.by_key)
+        return copied
+
+    def add(self, file: Add) -> None:
+        """Take a file.
+
+        :raises LogTooLarge: the files take more memory than the limit
+        """
+        key = file.key
+        if key not in self.by_key:
+            self._room.take(key, details=_ADD)
+        self.by_key[key] = file
+
+
+@dataclass
+class Totals:
+    """Counts the active files.
+
+    :param masked_files: files with masked rows
+    :param rows: visible rows; None if the log lacks the number of a file
+    :param folders: with files
+    """
+
+    files: int = 0
+    masked_files: int = 0
+    bytes: int = 0
+    rows: int | None = 0
+    folders: set[str] = field(default_factory=set)
+    is_enough = False
+
+    def __copy__(self) -> Totals:
+        return replace(self, folders=set(self.folders))
+
+    def add(self, file: Add) -> None:
+        """Count a file."""
+        self.files += 1
+        self.masked_files += file.deletion_vector is not None
+        self.bytes += file.size or 0
+        rows = file.rows
+        self.rows = None if rows is None or self.rows is None else self.rows + rows - file.masked_rows
+        self.folders.add(file.key[0].rpartition("/")[0])
+
+
+class AnyRow:
+    """Looks for a file with a visible row.
+
+    :param count_rows: returns the number of rows of a file whose number the log lacks; None counts as rows
+    """
+
+    def __init__(self, count_rows: Callable[[str], int | None]) -> None:
+        self._count_rows = count_rows
+        self.is_enough = False
+
+    def add(self, file: Add) -> None:
+        """Look at a file."""
+        if self.is_enough:
+            return
+        rows = self._count_rows(file.key[0]) if file.rows is None else file.rows
+        self.is_enough = rows is None or rows > file.masked_rows
+
+
+class _Decided:
+    """The files that the walk has seen in commits.
+
+    :param wanted: keys of the files that count; None: all
+    """
+
+    def __init__(self, room: Room, wanted: Collection[Key] | None) -> None:
+        self.keys: set[Key] = set()
+        self.undecided = None if wanted is None else set(wanted)
+        self._room = room
+
+    @property
+    def all_wanted(self) -> bool:
+        return self.undecided is not None and not self.undecided
+
+    def show(self, actions: Iterable[Add | Remove], found: Active) -> None:
+        """Take the actions of an older commit; show those that add active files."""
+        for action in actions:
+            key = action.key
+            if key in self.keys or (self.undecided is not None and key not in self.undecided):
+                continue
+            self._room.take(key)
+            self.keys.add(key)
+            if isinstance(action, Add):
+                found.add(action)
+            if self.undecided is not None:
+                self.undecided.discard(key)
+
+
+async def _slim(action: F) -> F:
+    """Return an action without its statistics, but with its number of rows."""
+    rows = await asyncio.to_thread(getattr, action, "rows") if action.is_large else action.rows
+    return action.with_rows(rows)
 
 
 class Replay:
@@ -138,44 +301,74 @@ class Replay:
         """Return active files; see :func:`delta_cdc.delta_log.checkpoint.read_files`.
 
         :param wanted: keys of the files; the walk ends as soon as it has decided all. None: all files
+        :raises LogTooLarge: their names take more memory than the limit
         """
-        active: dict[Key, Add] = {}
-        decided: set[Key] = set()
-        undecided = None if wanted is None else set(wanted)
+        return (await self.walk(Files(self._room()), wanted)).by_key
+
+    async def walk(self, found: W, wanted: Collection[Key] | None = None) -> W:
+        """Show the active files, one by one, to something that counts or keeps them, until it has enough.
+
+        In memory are only the names of the files that the commits after the checkpoint added or removed.
+
+        :param found: takes the files of the commits; a copy of it takes those of the checkpoint too
+        :param wanted: as for :meth:`files`
+        :return: the one that took all
+        :raises LogTooLarge: these names take more memory than the limit
+        """
+        decided = _Decided(self._room(), wanted)
         version = self.version
-        while version >= 0 and (undecided is None or undecided):
+        while version >= 0 and not (decided.all_wanted or found.is_enough):
             base = await self._base(version)
             if base is not None and base.version == version:
                 try:
-                    checkpoint_files = await read_files(self._storage, base, undecided)
+                    # A copy, because the checkpoint may turn out to be damaged after some of its files.
+                    return await self._walk_checkpoint(base, copy(found), decided)
                 except DamagedCheckpointError as error:
                     await self._pass_over(base, error)
                     continue
-                return {**{key: add for key, add in checkpoint_files.items() if key not in decided}, **active}
             floor = -1 if base is None else base.version
             versions = range(version, max(floor, version - _FILES_BATCH), -1)
-            changes_of = partial(self._changes, wanted=undecided)
-            for changes in await gathered(map(changes_of, versions), limit=_FILES_BATCH):
-                for action in changes:
-                    key = action.key
-                    if undecided is not None and key not in undecided:
-                        continue
-                    if isinstance(action, Add) and key not in decided:
-                        active.setdefault(key, action)
-                    decided.add(key)
-                    if undecided is not None:
-                        undecided.discard(key)
+            beginnings = await gathered(
+                (self._changes(one, wanted=decided.undecided) for one in versions), limit=_FILES_BATCH
+            )
+            for one, actions in zip(versions, beginnings, strict=True):
+                if actions is None:
+                    await self._walk_commit(one, found, decided)
+                else:
+                    decided.show(actions, found)
             version = versions[-1] - 1
-        return active
+        return found
 
     # -- inside -----------------------------------------------------------------------------------
-    async def _changes(self, version: int, *, wanted: Collection[Key] | None) -> list[Add | Remove]:
-        """Return a commit's actions on the wanted files; of all files (None), without their statistics."""
-        return [
-            a.with_rows(a.rows) if wanted is None else a
-            async for a in self._log.actions(version)
-            if isinstance(a, Add | Remove) and (wanted is None or a.key in wanted)
-        ]
+    async def _changes(self, version: int, *, wanted: Collection[Key] | None) -> list[Add | Remove] | None:
+        """Return a commit's actions on the wanted files (None: of all); None if they are many."""
+        changes: list[Add | Remove] = []
+        async with aclosing(self._log.actions(version)) as actions:
+            async for action in actions:
+                if isinstance(action, Add | Remove) and (wanted is None or action.key in wanted):
+                    if len(changes) >= _FEW:
+                        return None
+                    changes.append(await _slim(action) if wanted is None else action)
+        return changes
+
+    async def _walk_commit(self, version: int, found: Active, decided: _Decided) -> None:
+        async with aclosing(self._log.actions(version)) as actions:
+            async for action in actions:
+                if isinstance(action, Add | Remove):
+                    decided.show([action if decided.undecided is not None else await _slim(action)], found)
+
+    async def _walk_checkpoint(self, base: Checkpoint, found: W, decided: _Decided) -> W:
+        async with aclosing(read_files(self._storage, base, decided.undecided)) as batches:
+            async for adds in batches:
+                for add in adds:
+                    if add.key not in decided.keys:
+                        found.add(add)
+                if found.is_enough:
+                    break
+        return found
+
+    def _room(self) -> Room:
+        return Room(f"list of files of version {self.version}", self._log.uri)
 
     async def _read_older(self) -> bool:
         """Read the next older commit, or the checkpoint; return False if nothing is left to read."""

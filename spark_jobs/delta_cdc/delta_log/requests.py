@@ -126,23 +126,41 @@ class Storage:
                 return None
             return b"".join([chunk async for chunk in opened[1]])
 
-    async def list_log(self, after: str | None = None) -> list[Entry]:
-        """Return the files of the log folder without its subfolders, sorted by name: one listing.
+    async def list_log(self, take: Callable[[Entry], None], after: str | None = None) -> None:
+        """Give the files of the log folder, without its subfolders, to a function one by one: one listing.
 
-        :param after: return only names greater than this one (without the folder)
+        The order is that of the store. Only one page of the listing is in memory at once.
+
+        :param take: fast; for a local folder, it runs in another thread
+        :param after: leave out the names up to this one (without the folder)
         """
         path = local_path(self.uri)
-        with self.named():
-            if path is not None:
-                return await asyncio.to_thread(_scan, Path(path) / LOG, after)
-            entries = await self._list(f"{LOG}/", f"{LOG}/{after}" if after else None)
-        # Skip subfolders (_sidecars, _staged_commits).
-        return sorted((e for e in entries if e.name.count("/") == 1), key=lambda entry: entry.name)
+        if path is not None:
+            with self.named():
+                await asyncio.to_thread(_scan, Path(path) / LOG, after, take)
+            return
+        async for page in self.pages(f"{LOG}/", f"{LOG}/{after}" if after else None):
+            for entry in page:
+                # Skip subfolders (_sidecars, _staged_commits).
+                if entry.name.count("/") == 1:
+                    take(entry)
 
-    async def list_all(self) -> list[str]:
-        """Return the names of all files of an object store's table."""
+    async def pages(self, prefix: str | None = None, after: str | None = None) -> AsyncGenerator[list[Entry]]:
+        """Yield the files of an object store's table, a page of the listing at a time, sorted by name.
+
+        :param prefix: only names that begin with it
+        :param after: only names greater than this one
+        """
+        import obstore
+
         with self.named():
-            return [entry.name for entry in await self._list(None, None)]
+            store = await self._root_async()
+            if store is None:
+                return
+            within = f"{self._prefix}{prefix or ''}" or None
+            offset = None if after is None else self._prefix + after
+            async for batch in obstore.list(store, within, offset=offset):
+                yield [self._entry(meta) for meta in batch]
 
     async def has(self, path: str) -> bool:
         """Return whether a file named by an action exists.
@@ -254,18 +272,6 @@ class Storage:
                 for start in range(0, len(view), _CHUNK):
                     yield bytes(view[start : start + _CHUNK])
                     await asyncio.sleep(0)
-
-    async def _list(self, prefix: str | None, offset: str | None) -> list[Entry]:
-        import obstore
-
-        store = await self._root_async()
-        entries: list[Entry] = []
-        if store is not None:
-            within = f"{self._prefix}{prefix or ''}" or None
-            after = None if offset is None else self._prefix + offset
-            async for batch in obstore.list(store, within, offset=after):
-                entries.extend(self._entry(meta) for meta in batch)
-        return entries
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -447,20 +453,19 @@ def _joined(uri: str, path: str) -> str:
     return scheme + separator + posixpath.normpath(f"{rest}/{path}")
 
 
-def _scan(folder: Path, after: str | None) -> list[Entry]:
+def _scan(folder: Path, after: str | None, take: Callable[[Entry], None]) -> None:
     """List a local log folder without the store, which fails on names that it cannot represent."""
-    files = []
     try:
-        entries = list(os.scandir(folder))
+        entries = os.scandir(folder)
     except (FileNotFoundError, NotADirectoryError):
-        return []
-    for entry in entries:
-        try:
-            if (after is None or entry.name > after) and entry.is_file():
-                stat = entry.stat()
-                modified = stat.st_mtime_ns // 1_000_000
-                files.append(Entry(f"{LOG}/{entry.name}", stat.st_size, modified))
-        except FileNotFoundError:
-            # Deleted since the listing, for instance by log cleanup.
-            continue
-    return sorted(files, key=lambda entry: entry.name)
+        return
+    with entries:
+        for entry in entries:
+            try:
+                if (after is None or entry.name > after) and entry.is_file():
+                    stat = entry.stat()
+                    modified = stat.st_mtime_ns // 1_000_000
+                    take(Entry(f"{LOG}/{entry.name}", stat.st_size, modified))
+            except FileNotFoundError:
+                # Deleted since the listing, for instance by log cleanup.
+                continue

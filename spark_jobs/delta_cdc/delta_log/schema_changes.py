@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec
-from delta_cdc.core.codec import UnreadableJson
+from delta_cdc.core.codec import LARGE_TEXT, UnreadableJson
 from delta_cdc.core.properties import COLUMN_MAPPING
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def read_schema(text: str) -> dict[str, Any]:
     :param text: ``metaData.schemaString``
     :raises UnreadableJson: it is not JSON of a struct
     """
-    schema = codec.parsed(text)
+    # A large schema is read in a thread: others have their turns between its columns.
+    schema = codec.parsed(text, patient=len(text) > LARGE_TEXT)
     if not isinstance(schema, dict):
         raise UnreadableJson("it is not an object")
     _check_struct(schema)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
+from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from delta_cdc.core import codec
 from delta_cdc.core.codec import INTEGERS, UnreadableJson
 from delta_cdc.core.errors import CorruptLog, UnsupportedTable
 from delta_cdc.delta_log import clock, deletion_vectors
+from delta_cdc.delta_log.actions import LARGE_LINE
 from delta_cdc.delta_log.checkpoint import count_rows
-from delta_cdc.delta_log.listing import read_names
-from delta_cdc.delta_log.log_files import SMALL, LogFiles
-from delta_cdc.delta_log.replay import History, Replay
+from delta_cdc.delta_log.log_files import SMALL, LogFiles, parsed_json
+from delta_cdc.delta_log.replay import AnyRow, History, Replay, Totals
 from delta_cdc.delta_log.schema_changes import read_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 
     from delta_cdc.delta_log.actions import Add, Commit, FileAction, Key, MetaData, Protocol
+    from delta_cdc.delta_log.listing import Commits
 
 T = TypeVar("T")
 _CATALOG_MANAGED = ("catalogManaged", "catalogOwned-preview")
@@ -63,23 +65,23 @@ class TableState:
     partition_columns: tuple[str, ...]
     created_time: int | None
     features: tuple[str, ...]
-    _list_files: Callable[[], dict[Key, Add]] = field(repr=False, compare=False, default=dict)
-    _count_rows: Callable[[str], int | None] = field(repr=False, compare=False, default=lambda path: None)
+    _count_files: Callable[[], Totals] = field(repr=False, compare=False, default=Totals)
+    _has_rows: Callable[[], bool] = field(repr=False, compare=False, default=lambda: False)
 
-    @cached_property
+    @property
     def num_files(self) -> int:
         """Return the number of active files. This reads the log back to the newest checkpoint."""
-        return len(self._files)
+        return self._totals.files
 
-    @cached_property
+    @property
     def num_masked_files(self) -> int:
         """Return the number of active files with masked rows, at the cost of :attr:`num_files`."""
-        return sum(file.deletion_vector is not None for file in self._files.values())
+        return self._totals.masked_files
 
-    @cached_property
+    @property
     def num_folders(self) -> int:
         """Return the number of folders with active files: the number of partitions with rows."""
-        return len({path.rpartition("/")[0] for path, _ in self._files})
+        return len(self._totals.folders)
 
     @cached_property
     def is_empty(self) -> bool:
@@ -88,28 +90,21 @@ class TableState:
         If the log has no row count for a file, this reads the file's footer. A missing or unreadable file
         counts as a file with rows.
         """
-        return not any(self._has_rows(path, file) for (path, _), file in self._files.items())
+        return not self._has_rows()
 
-    @cached_property
+    @property
     def num_bytes(self) -> int:
         """Return the size of the active files, at the cost of :attr:`num_files`."""
-        return sum(file.size or 0 for file in self._files.values())
+        return self._totals.bytes
 
-    @cached_property
+    @property
     def num_rows(self) -> int | None:
         """Return the number of visible rows, at the cost of :attr:`num_files`; None if the log lacks it."""
-        rows = [(file.rows, file.masked_rows) for file in self._files.values()]
-        if any(number is None for number, _ in rows):
-            return None
-        return sum(number - masked for number, masked in rows if number is not None)
+        return self._totals.rows
 
     @cached_property
-    def _files(self) -> dict[Key, Add]:
-        return self._list_files()
-
-    def _has_rows(self, path: str, file: Add) -> bool:
-        rows = self._count_rows(path) if file.rows is None else file.rows
-        return rows is None or rows > file.masked_rows
+    def _totals(self) -> Totals:
+        return self._count_files()
 
 
 class DeltaLog(LogFiles):
@@ -151,10 +146,9 @@ class DeltaLog(LogFiles):
                 f"The version since which {self.uri} has in-commit timestamps is not readable ({error}).",
                 remedy="correct the table property delta.inCommitTimestampEnablementVersion.",
             ) from error
-        listing = await self._full_listing()
-        versions = [version for version in listing.commits if version <= state.version]
-        stamped = [] if since is None else [version for version in versions if version >= since]
-        plain = versions[: len(versions) - len(stamped)]
+        commits = (await self._full_listing()).commits
+        # In a thread, because there may be millions.
+        plain, times, stamped = await asyncio.to_thread(_by_kind_of_time, commits, state.version, since)
 
         async def stamp(position: int) -> int:
             return await self._in_commit_timestamp(stamped[position])
@@ -165,7 +159,6 @@ class DeltaLog(LogFiles):
             if timestamp_ms >= first:
                 index = await clock.search(len(stamped), stamp, timestamp_ms, bound)
                 return None if index is None else stamped[index]
-        times = clock.increasing([listing.commits[version].modified for version in plain])
         index = clock.choose(times, timestamp_ms, bound)
         if index is not None:
             return plain[index]
@@ -188,10 +181,9 @@ class DeltaLog(LogFiles):
         if not versions:
             return {}
         first = max(versions[0] - _LOOK_BACK, 0)
-        listing = read_names(await self._storage.list_log(f"{first:020d}"))
-        listed_versions = [version for version in listing.commits if version <= versions[-1]]
-        times = clock.increasing([listing.commits[version].modified for version in listed_versions])
-        by_version = dict(zip(listed_versions, times, strict=True))
+        listed = (await self._listed(f"{first:020d}")).commits
+        plain, times, _ = await asyncio.to_thread(_by_kind_of_time, listed, versions[-1], None)
+        by_version = dict(zip(plain, times, strict=True))
         known_commits = {commit.version: commit for commit in commits}
         for commit in await self.commits(sorted(set(versions) - set(known_commits))):
             known_commits[commit.version] = commit
@@ -250,7 +242,10 @@ class DeltaLog(LogFiles):
         if version is None:
             self._forget_contents()
         replay, protocol, metadata = await self._replay_state(version)
-        columns = self.columns(metadata, replay.version)
+        if len(metadata.schema_string) > LARGE_LINE:
+            columns = await asyncio.to_thread(self.columns, metadata, replay.version)
+        else:
+            columns = self.columns(metadata, replay.version)
         if version is None:
             self._opened, self._history = replay, replay.history
         return TableState(
@@ -263,8 +258,8 @@ class DeltaLog(LogFiles):
             partition_columns=metadata.partition_columns,
             created_time=metadata.created_time,
             features=tuple(sorted({*protocol.reader_features, *protocol.writer_features})),
-            _list_files=lambda: run_sync(replay.files()),
-            _count_rows=lambda path: count_rows(self._storage, path),
+            _count_files=lambda: run_sync(replay.walk(Totals())),
+            _has_rows=lambda: run_sync(replay.walk(AnyRow(partial(count_rows, self._storage)))).is_enough,
         )
 
     async def transaction(self, app_id: str) -> int | None:
@@ -304,9 +299,8 @@ class DeltaLog(LogFiles):
         """Return the bytes of all active files as a version's checksum file records them, else None."""
         content = await self._storage.read(f"_delta_log/{version:020d}.crc")
         try:
-            # In a thread, because the file may list all files of the table.
-            parsed = await asyncio.to_thread(codec.parsed, content) if content is not None else {}
-            size = parsed.get("tableSizeBytes")
+            # The file may list all files of the table.
+            size = (await parsed_json(content)).get("tableSizeBytes") if content is not None else None
         except (UnreadableJson, AttributeError):
             # A checksum file is optional; the log is complete without it.
             return None
@@ -380,7 +374,7 @@ class DeltaLog(LogFiles):
 
     async def _replay(self, version: int | None) -> Replay:
         listing, full = await self._newest_listing(version)
-        newest = max(listing.commits)
+        newest = listing.commits.newest
         if version is not None and (version > newest or version < 0):
             raise await self.missing(version)
         # A newer look at the table starts a new history, unless nothing was looked at.
@@ -412,6 +406,19 @@ class DeltaLog(LogFiles):
                 "cannot be read here.",
                 remedy="drop the feature from the table, or use a newer release of this package.",
             )
+
+
+def _by_kind_of_time(
+    commits: Commits, last: int, since: int | None
+) -> tuple[array[int], list[int], array[int]]:
+    """Return the versions up to the last one that have file times, with these times, and the other versions.
+
+    :param since: the first version with in-commit timestamps; None: no version has one
+    """
+    versions = array("q", (version for version in commits if version <= last))
+    count = len(versions) if since is None else bisect_left(versions, since)
+    plain = versions[:count]
+    return plain, clock.increasing(commits[version] for version in plain), versions[count:]
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     Read = Callable[[int, int], Awaitable[tuple[Commit, ...]]]
 
 _CHUNK = 64
+#: Versions that a run takes if neither a limit nor an end is given. A commit takes 1 to 3 KiB of memory.
+MOST_COMMITS = 100_000
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ async def choose_after(
         watermark + 1,
         ending,
         # Also up to a saved end, which the limits gave: people can edit the store that holds it.
-        request.max_versions,
+        _most_versions(observed, ending - watermark),
         request.max_bytes,
     )
     last = commits[-1]
@@ -135,6 +137,15 @@ async def choose_after(
     text = f"No commit in versions {commits[0].version}-{last.version} of {uri} changes data."
     since = _tracked_from(commits, arrivals)
     return Nothing(ended(observed.source, last), (*notes, text), commits, since)
+
+
+def _most_versions(observed: Observation[Any], versions: int) -> int | None:
+    """Return how many versions a run takes at most; None: all."""
+    given: int | None = observed.request.max_versions
+    if given is not None or observed.ending is not None or observed.saved_end is not None:
+        return given
+    # The next run takes the others: the commits of a very long log do not fit into memory.
+    return MOST_COMMITS if versions > MOST_COMMITS else None
 
 
 def _follows_columns(observed: Observation[Any]) -> bool:
@@ -321,7 +332,8 @@ async def _up_to(
         parts = commit_parts(commits, versions, size)
         if len(parts) > 1:
             return parts[0]
-        batch = _CHUNK
+        # Larger from time to time, because each turn divides all commits so far.
+        batch = max(_CHUNK, len(commits) // 4)
     return commits
 
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import random
+import re
 import sys
 import threading
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.core import codec, concurrency
 from delta_cdc.core.concurrency import Budget, gathered
-from delta_cdc.core.errors import CorruptLog, LogLineTooLong
+from delta_cdc.core.errors import CorruptLog, LogLineTooLong, LogTooLarge
+from delta_cdc.delta_log import checkpoint as checkpoints
+from delta_cdc.delta_log import replay
 from delta_cdc.delta_log.actions import LARGE_LINE, Add, DeletionVector, Lines
 from delta_cdc.delta_log.deletion_vectors import LARGEST, UnreadableVectorError, UnsupportedVectorError
 from delta_cdc.delta_log.requests import Storage
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.waiting import Condition, Watch
-from tests.support.checkpoints import checkpoint
+from tests.support.checkpoints import KINDS, checkpoint
 from tests.support.logs import LogTable
 
 if TYPE_CHECKING:
@@ -126,6 +133,188 @@ def test_other_threads_run_while_a_large_text_is_parsed() -> None:
         assert value == json.loads(text)
     assert calls[0] == 0
     assert calls[1] >= 1_000
+
+
+@pytest.mark.parametrize("escape", ["", "\\u00e9", "\\ud800"])
+def test_a_large_text_is_read_as_a_small_one(escape: str) -> None:
+    text = json.dumps({"a": [1, {"b": None}], "c": 1.5}).replace("b", "b" + escape)
+    assert codec.parsed(text.encode(), patient=True) == codec.parsed(text.encode())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_long_string_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Wherever its pieces end: also beside escapes, halves of characters, quotes and damage."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(codec, "_FIRST_PIECE", rng.choice([1, 2, 5, 20]))
+    monkeypatch.setattr(codec, "_LARGEST_PIECE", rng.choice([1, 3, 50]))
+    parts = [
+        "a",
+        " ",
+        ",",
+        "u",
+        "7",
+        "é",
+        "表",
+        "😀",
+        '\\"',
+        "\\\\",
+        "\\n",
+        "\\u00e9",
+        "\\ud83d\\ude00",
+        "\\ud83d",
+    ]
+    damage = ["", "", "\\", "\\x", "\n", '"', "\\u12"]
+    for _ in range(200):
+        inside = "".join(rng.choices(parts, k=rng.randrange(60))) + rng.choice(damage)
+        text = f'{{"k": ["{inside}", "{inside[:3]}"], "{rng.choice(parts[:6])}": "x"}}'
+        read = []
+        for patient in (False, True):
+            try:
+                read.append(codec.parsed(text.encode(), patient=patient))
+            except codec.UnreadableJson as error:
+                read.append(re.sub(r" \(char.*|starting at.*", "", str(error)))
+        assert read[0] == read[1]
+
+
+def test_no_call_of_the_parser_reads_a_long_string_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    scan = codec._scanned
+
+    def noted(text: str, begin: int, strict: bool) -> tuple[str, int]:
+        value, end = scan(text, begin, strict)
+        sizes.append(end - begin)
+        return value, end
+
+    monkeypatch.setattr(codec, "_scanned", noted)
+    stats = json.dumps({str(number): number for number in range(100_000)})
+    assert codec.parsed(json.dumps({"stats": stats}), patient=True) == {"stats": stats}
+    assert sum(sizes) > MIB
+    assert max(sizes) < 70_000
+
+
+@pytest.mark.parametrize("kind", ["stats", "schema"])
+def test_what_a_large_line_holds_is_parsed_in_a_thread(
+    table: LogTable, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The statistics and the schema are texts of JSON inside of the line."""
+    if kind == "stats":
+        add = table.add()
+        counts = {str(number): number for number in range(30_000)}
+        add["add"]["stats"] = json.dumps({"nullCount": counts, "numRecords": 7})
+        version = table.commit("WRITE", add, table.add(part=1))
+    else:
+        table.columns = tuple(f"column_{number}" for number in range(4_000))
+        version = table.commit("ADD COLUMNS", table.metadata())
+    (table.path / "_delta_log" / "_last_checkpoint").write_text(
+        json.dumps({"version": 9, "v2Checkpoint": ["x" * 100] * 3_000})
+    )
+    on_loop, parse = [0], codec.parsed
+
+    def noted(text: bytes, *, patient: bool = False, **given: Any) -> Any:
+        if threading.current_thread() is threading.main_thread() or not patient:
+            on_loop.append(len(text))
+        return parse(text, patient=patient, **given)
+
+    monkeypatch.setattr(codec, "parsed", noted)
+
+    async def play() -> tuple[Any, ...]:
+        state = await DeltaLog(table.uri).snapshot()
+        commit = await DeltaLog(table.uri).find(version)
+        assert commit is not None
+        active = await asyncio.to_thread(lambda: state.num_rows)
+        news = await Watch(table.uri, position=0).look()
+        return state, commit, active, news
+
+    state, commit, active, news = asyncio.run(play())
+    assert max(on_loop) <= LARGE_LINE
+    assert len(state.schema_columns) == (2 if kind == "stats" else 4_000)
+    assert (commit.rows_added, active) == ((17, 17) if kind == "stats" else (0, 0))
+    assert (news is not None) is (kind == "stats")
+
+
+# -- names of files -------------------------------------------------------------------------------
+@pytest.mark.parametrize("what", ["added", "removed and added", "partitions"])
+def test_the_names_of_a_commit_have_a_limit(
+    table: LogTable, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    adds = [table.add(part=part) for part in range(500)]
+    for number, add in enumerate(adds):
+        add["add"]["partitionValues"] = {"part": str(number)} if what == "partitions" else {}
+    version = table.commit("WRITE", *adds)
+    if what == "removed and added":
+        version = table.commit("WRITE", *table.removes(), *adds)
+    limit = 500 * (160 + 25) + (500 * 330 if what == "partitions" else 1_000)
+    monkeypatch.setenv("DELTA_CDC_MAX_LOG_MEMORY", str(limit))
+    commit = run_sync(DeltaLog(table.uri).commit(version))
+    # A file that is removed and added again is counted once.
+    assert (commit.n_adds, commit.paired) == (500, what == "removed and added")
+    monkeypatch.setenv("DELTA_CDC_MAX_LOG_MEMORY", str(limit // 2))
+    with pytest.raises(
+        LogTooLarge, match=rf"commit of version {version} of .*/t cannot.*files take"
+    ) as caught:
+        run_sync(DeltaLog(table.uri).commit(version))
+    assert "DELTA_CDC_MAX_LOG_MEMORY" in caught.value.remedy
+
+
+def test_the_list_of_files_has_a_limit(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        _large(table, 300)
+    checkpoint(table)
+    monkeypatch.setenv("DELTA_CDC_MAX_LOG_MEMORY", "400000")
+    log = DeltaLog(table.uri)
+    with pytest.raises(LogTooLarge, match=r"list of files of version 3 of .*/t cannot"):
+        run_sync(log.files(3))
+    # Who only counts the files of a checkpoint keeps none of them.
+    state = run_sync(log.snapshot())
+    assert (state.num_files, state.num_bytes, state.num_rows) == (900, 90_000, 9_000)
+    monkeypatch.setenv("DELTA_CDC_MAX_LOG_MEMORY", "much")
+    assert len(run_sync(log.files(3))) == 900
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_totals_are_those_of_the_list(table: LogTable, kind: str) -> None:
+    """With long and short commits after the checkpoint, and files that they remove from it."""
+    _large(table, 5)
+    table.append()
+    checkpoint(table, kind=kind)
+    first = [{"remove": {"path": path, "dataChange": True}} for path in sorted(table.files[1])[:2]]
+    table.commit("WRITE", *first, *(table.add(part=part) for part in range(replay._FEW + 5)))
+    table.commit("DELETE", *table.removes()[::2])
+    log = DeltaLog(table.uri)
+    state, files = run_sync(log.snapshot()), run_sync(log.files(table.version))
+    assert {path for path, _, _ in files} == table.files[table.version]
+    assert (state.num_files, state.num_bytes) == (len(files), 100 * len(files))
+    assert (state.num_rows, state.is_empty, state.num_folders) == (10 * len(files), False, 1)
+
+
+def test_a_damaged_checkpoint_is_counted_nowhere(table: LogTable) -> None:
+    """Its damage shows only after some of its files."""
+    _large(table, 9_000)
+    checkpoint(table)
+    damaged = checkpoint(table, version=table.append())[0]
+    rows = pq.read_table(damaged)
+    options = {"write_page_checksum": True, "write_statistics": False, "use_dictionary": False}
+    pq.write_table(rows, damaged, compression="none", row_group_size=3_000, **options)
+    content = damaged.read_bytes()
+    at = content.rindex(b"part-00001-8999.parquet")
+    damaged.write_bytes(content[:at] + b"!" + content[at + 1 :])
+    state = run_sync(DeltaLog(table.uri).snapshot())
+    assert (state.num_files, state.num_rows) == (9_001, 90_010)
+
+
+def test_looking_for_a_row_ends_at_the_first_one(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    _large(table, 9_000)
+    checkpoint(table)
+    batches: list[int] = []
+    read = checkpoints._files_of
+
+    def noted(name: str, rows: Any, wanted: Any) -> Any:
+        batches.append(len(rows))
+        return read(name, rows, wanted)
+
+    monkeypatch.setattr(checkpoints, "_files_of", noted)
+    assert not run_sync(DeltaLog(table.uri).snapshot()).is_empty
+    assert len(batches) == 1
 
 
 # -- files at once --------------------------------------------------------------------------------
@@ -325,6 +514,51 @@ def test_a_json_checkpoint_is_never_held_as_a_whole(table: LogTable) -> None:
     tracemalloc.stop()
     assert peak < 3_500_000
     assert len(run_sync(log.files(version))) == 8_000
+
+
+@pytest.mark.parametrize("rows", [1_000, 1_000_000])
+def test_a_large_checkpoint_is_read_in_pieces(
+    table: LogTable, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """Whether its rows are in many row groups or in one."""
+    version = _large(table, 20_000)
+    (file,) = checkpoint(table)
+    pq.write_table(pq.read_table(file), file, compression="none", row_group_size=rows, use_dictionary=False)
+    assert file.stat().st_size > 19_000_000
+    table.file(version - 1).unlink()
+    sizes: list[int] = []
+    held: list[int] = []
+    reader = Storage.reader
+
+    def noted(self: Storage, name: str) -> Any:
+        made = reader(self, name)
+        read = made.read
+
+        def counted(size: int = -1) -> bytes | None:
+            sizes.append(size)
+            held.append(pa.total_allocated_bytes())
+            return read(size)
+
+        made.read = counted  # type: ignore[method-assign]
+        return made
+
+    monkeypatch.setattr(Storage, "reader", noted)
+    monkeypatch.setattr(checkpoints, "_PIECE", 64 * 1024)
+    state = run_sync(DeltaLog(table.uri).snapshot())
+    before = pa.total_allocated_bytes()
+    assert (state.num_files, state.num_rows) == (20_000, 200_000)
+    assert 0 < max(held) - before < 14_000_000
+    assert 0 < min(sizes) <= max(sizes) <= 2 * MIB
+
+
+def test_few_large_rows_are_read_at_once() -> None:
+    file = io.BytesIO()
+    large = pa.table({"add": [{"path": "a", "stats": "x" * 100_000}] * 100, "txn": ["y" * 50] * 100})
+    pq.write_table(large, file, use_dictionary=False)
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    assert 30 <= checkpoints._rows_at_once(group, ["add.path", "add.stats"]) <= 45
+    assert checkpoints._rows_at_once(group, ["add"]) <= 45
+    assert checkpoints._rows_at_once(group, ["add.path", "txn"]) == 4_096
 
 
 def test_a_long_line_of_a_checkpoint_is_damage(table: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,9 +35,9 @@ def counted(log: DeltaLog, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append("get " + name[-10:])
         return await storage.open(name)
 
-    async def listed(after: str | None = None) -> Any:
+    async def listed(take: Any, after: str | None = None) -> Any:
         asked.append(f"list {after}")
-        return await storage.list_log(after)
+        return await storage.list_log(take, after)
 
     async def read(name: str) -> Any:
         asked.append("get " + name[-10:])

@@ -9,6 +9,7 @@ import pytest
 from delta_cdc.core.errors import InvalidConfiguration, RangeNotContiguous, VersionsExpired
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.actions import Commit
+from delta_cdc.planning import ranges
 from delta_cdc.planning.ranges import commit_parts
 from tests.support.logs import EPOCH, FEED, SECOND
 
@@ -156,6 +157,24 @@ def test_a_saved_end_lifts_no_limit(tables: Tables) -> None:
     assert tables.apply(saved=5, max_bytes=1).versions == VersionRange(2, 2)
     assert tables.apply(saved=5, max_versions=2).versions == VersionRange(2, 3)
     assert tables.apply(saved=3, max_versions=3).versions == VersionRange(2, 3)
+
+
+@pytest.mark.parametrize("given", [{}, {"ending_version": 170}, {"saved": 170}, {"max_versions": 90}])
+def test_a_run_without_limits_leaves_a_very_long_log_to_the_next_runs(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, given: dict[str, int]
+) -> None:
+    """Only if neither a limit nor an end is given; and commits that change nothing are passed over."""
+    monkeypatch.setattr(ranges, "MOST_COMMITS", 80)
+    tables.sealed(5)
+    for _ in range(70):
+        tables.source.optimize()
+    for _ in range(100):
+        tables.source.append()
+    ends = {"ending_version": 170, "saved": 170, "max_versions": 165}
+    end = next((ends[name] for name in given), 155)
+    assert tables.apply(**given).versions == VersionRange(6, end)
+    monkeypatch.setattr(ranges, "MOST_COMMITS", 170)
+    assert tables.apply().versions == VersionRange(6, 175)
 
 
 # -- segments -----------------------------------------------------------------------------------
