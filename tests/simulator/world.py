@@ -32,7 +32,7 @@ from tests.simulator.oracle import Sealed, Violation
 from tests.simulator.store import Folder, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
     from pathlib import Path
 
     from tests.simulator.delta import Table
@@ -391,6 +391,25 @@ def installed(world: World) -> Iterator[None]:
         yield
 
 
+def _left_over(store: Store, folder: Path) -> bool:
+    """Answer as the reader does for an object store."""
+    store.request("list")
+    table = f"{folder.name}/"
+    found = store.listed(table, None, stale=False)
+
+    async def pages() -> AsyncGenerator[list[log_requests.Entry]]:
+        yield [
+            log_requests.Entry(key.removeprefix(table), len(one.content), one.modified) for key, one in found
+        ]
+
+    try:
+        # Nothing in it waits.
+        log_files._stored_left_over(pages()).send(None)
+    except StopIteration as end:
+        return bool(end.value)
+    raise AssertionError("a listing that waits")
+
+
 @contextmanager
 def _storage(store: Store) -> Iterator[None]:
     """Let the store answer the log's reader, for locations of object stores and of disks."""
@@ -398,19 +417,13 @@ def _storage(store: Store) -> Iterator[None]:
     def on_disk(uri: str) -> Folder:
         return Folder(store, f"{uri.rpartition('/')[2]}/")
 
-    def scanned(folder: Path, after: str | None) -> list[log_requests.Entry]:
+    def scanned(folder: Path, after: str | None, take: Callable[[log_requests.Entry], None]) -> None:
         table = f"{folder.parent.name}/"
         prefix = f"{table}{folder.name}/"
         stale = store.request("list") == "stale"
         found = store.listed(prefix, None if after is None else prefix + after, stale=stale)
-        return [
-            log_requests.Entry(key.removeprefix(table), len(one.content), one.modified) for key, one in found
-        ]
-
-    def left_over(folder: Path) -> bool:
-        store.request("list")
-        found = store.listed(f"{folder.name}/", None, stale=False)
-        return log_files._stored_left_over([key.partition("/")[2] for key, _ in found])
+        for key, one in found:
+            take(log_requests.Entry(key.removeprefix(table), len(one.content), one.modified))
 
     async def head(store: Store | Folder, path: str) -> Any:
         return await store.head(path)
@@ -436,7 +449,7 @@ def _storage(store: Store) -> Iterator[None]:
         mock.patch.object(log_requests, "open_bucket", lambda uri, options=None: (store, _path(uri))),
         mock.patch.object(log_requests, "open_store", on_disk),
         mock.patch.object(log_requests, "_scan", scanned),
-        mock.patch.object(log_files, "_local_left_over", left_over),
+        mock.patch.object(log_files, "_local_left_over", lambda folder: _left_over(store, folder)),
     ):
         yield
 

@@ -17,8 +17,7 @@ _STRING = (
 )
 _NAME = r"(?> ` (?: [^`] | `` )*+ ` | \w+ )"
 # Compiled at first use, because that takes as long as the import of several modules.
-_FLAGS = re.VERBOSE | re.DOTALL
-_TOKEN = rf"""(?P<gap> {_GAP} )
+_TOKEN = rf"""(?xs)(?P<gap> {_GAP} )
     | (?P<text> {_STRING} (?: {_GAP}*+ {_STRING} )*+ )
     | (?P<name> (?!\d){_NAME} (?: {_GAP}*+ \. {_GAP}*+ {_NAME} )*+ )
     | (?P<number> (?: \d++ (?: \.\d*+ )? | \.\d++ ) (?: [eE][+-]?\d++ )? \w*+ )
@@ -42,21 +41,19 @@ class Token(NamedTuple):
 
 def tokens(sql: str) -> list[Token]:
     """Return the tokens of a text; together, they are the text."""
-    return [
-        Token(str(match.lastgroup), match[0], match.start()) for match in re.finditer(_TOKEN, sql, _FLAGS)
-    ]
+    return [Token(str(match.lastgroup), match[0], match.start()) for match in re.finditer(_TOKEN, sql)]
 
 
 def contents(text: str) -> str:
     """Return the characters inside the quotes of a token of kind ``text``, with escapes as written."""
     return "".join(
-        part or "" for match in re.finditer(f"{_STRING} | {_GAP}", text, _FLAGS) for part in match.groups()
+        part or "" for match in re.finditer(rf"(?xs){_STRING} | {_GAP}", text) for part in match.groups()
     )
 
 
 def names(text: str) -> list[str]:
     """Return the parts of a qualified name, with their back-ticks."""
-    return re.findall(_NAME, text, _FLAGS)
+    return re.findall(rf"(?xs){_NAME}", text)
 
 
 def bare(name: str) -> str:
