@@ -15,14 +15,19 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.simulator.schedules import drawn, failures, outcome, shrunk
+from tests.simulator import ingest_schedules, schedules
+from tests.simulator.schedules import failures, shrunk
 from tests.simulator.table import table_of
 
 if TYPE_CHECKING:
-    from tests.simulator.schedules import Coverage
+    from types import ModuleType
+
+    from tests.simulator.schedules import Coverage, Failure
 
 #: Schedules between two writes of the state.
 _PART = 500
+#: Draw and play the schedules of each world.
+_WORLDS: dict[str, ModuleType] = {"apply": schedules, "ingest": ingest_schedules}
 
 
 def main() -> int:
@@ -31,22 +36,26 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=1_000, help="how many schedules to play")
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each schedule has the next one")
     parser.add_argument("--state", type=Path, help="a file that keeps the next seed and what was seen")
+    parser.add_argument(
+        "--world", choices=("apply", "ingest", "both"), default="both", help="both alternate by seed"
+    )
     parser.add_argument("--replay", type=int, metavar="SEED", help="tell the story of one schedule")
     given = parser.parse_args()
     # The project's warnings about simulated failures, and coroutines of processes that crashed.
     logging.disable(logging.ERROR)
     warnings.simplefilter("ignore", RuntimeWarning)
     if given.replay is not None:
-        return _replayed(given.replay)
+        return _replayed(given.replay, given.world)
     first, coverage, failed = _read(given.state, given.seed)
     end, played = given.seed + given.schedules, 0
     began, busy = time.monotonic(), time.process_time()
     try:
         while first < end:
             part = range(first, min(first + _PART, end))
-            for failure in failures(part, coverage):
+            for failure in failures(part, coverage, lambda seed, seen: _played(seed, given.world, seen)):
                 failed.append(failure.schedule.seed)
-                print(shrunk(failure).text(), end="\n\n", flush=True)
+                print(shrunk(failure, _world_of(failure.schedule.seed, given.world).outcome).text())
+                print(flush=True)
             first, played = part.stop, played + len(part)
             _write(given.state, first, coverage, failed)
     except KeyboardInterrupt:
@@ -59,14 +68,24 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def _replayed(seed: int) -> int:
-    failure = outcome(drawn(seed))
+def _world_of(seed: int, world: str) -> ModuleType:
+    return _WORLDS[("apply", "ingest")[seed % 2] if world == "both" else world]
+
+
+def _played(seed: int, world: str, coverage: Coverage | None = None) -> Failure | None:
+    of = _world_of(seed, world)
+    failure: Failure | None = of.outcome(of.drawn(seed), coverage)
+    return failure
+
+
+def _replayed(seed: int, world: str) -> int:
+    failure = _played(seed, world)
     if failure is None:
         print("It keeps all rules.")
         return 0
     print(failure.text(lines=400))
     print("\nThe same, smaller:")
-    print(shrunk(failure).text())
+    print(shrunk(failure, _world_of(seed, world).outcome).text())
     return 1
 
 

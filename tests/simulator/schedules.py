@@ -330,14 +330,23 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, versions_per_commit=None)
 
 
-def failures(seeds: range, coverage: Coverage) -> Iterator[Failure]:
-    """Play the schedules of seeds, and yield those that fail."""
+def _played(seed: int, coverage: Coverage) -> Failure | None:
+    return outcome(drawn(seed), coverage)
+
+
+def failures(
+    seeds: range, coverage: Coverage, played: Callable[[int, Coverage], Failure | None] = _played
+) -> Iterator[Failure]:
+    """Play the schedules of seeds, and yield those that fail.
+
+    :param played: plays the schedule of a seed
+    """
     # What was imported needs no collection.
     gc.freeze()
     gc.disable()
     try:
         for count, seed in enumerate(seeds):
-            found = outcome(drawn(seed), coverage)
+            found = played(seed, coverage)
             if count % 50 == 49:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RuntimeWarning)

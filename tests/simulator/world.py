@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from tests.simulator.promises import Promise
 
 #: The faults of a step, by the end of its name.
-READS = {"head", "get", "list", "read_log", "hash", "read_source", "announced", "state_get", "backup_get"}
+READS = {
+    *("head", "get", "list", "read_log", "hash", "read_source", "announced", "state_get", "backup_get"),
+    "offsets",
+}
 WRITES = {"commit", "state_set", "state_delete", "xcom", "backup_set", "success", "write_data", "put"}
 
 
@@ -285,6 +288,10 @@ class World:
         self.look()
 
     # -- rules ------------------------------------------------------------------------------------------
+    def check_published(self, pipeline: str, published: dict[str, Any]) -> None:
+        """What a run published must be what is sealed."""
+        self.lane_of(pipeline).check_published(pipeline, published)
+
     def settle(self) -> None:
         """Run clean runs: the next one must lead out, for each pipeline that owns a target."""
         self.advance()

@@ -1,0 +1,193 @@
+"""Planted defects of ingests: each breaks one rule of the record, the quarantine, the log or the topic.
+
+The simulator must find each one within the number of schedules that stands with it.
+"""
+
+from __future__ import annotations
+
+from tests.simulator.defects import Defect, planted
+from tests.simulator.ingest_schedules import IngestFailure, drawn, outcome
+
+INGEST_DEFECTS = (
+    Defect(
+        "A batch is recorded.",
+        "spark.ingest.engine",
+        "        if not spec.recorded:\n            outcome",
+        "        if False:\n            outcome",
+        5,
+    ),
+    Defect(
+        "A batch is recorded before its events are in the log.",
+        "spark.ingest.engine",
+        "        spec = prepared.spec\n        if not spec.recorded:\n            outcome",
+        "        spec = prepared.spec\n        self.write(step, prepared)()\n"
+        "        if not spec.recorded:\n            outcome",
+        5,
+    ),
+    Defect(
+        "Records that are no events go to quarantine, before the commit.",
+        "spark.ingest.engine",
+        "        if prepared.rejects is not None:\n            quarantine.write_records",
+        "        if False:\n            quarantine.write_records",
+        5,
+    ),
+    Defect(
+        "A file that cannot be read goes to quarantine.",
+        "spark.ingest.engine",
+        "    if unreadable_files:\n        files = quarantine.file_rejects",
+        "    if False:\n        files = quarantine.file_rejects",
+        5,
+    ),
+    Defect(
+        "The seal counts the events of its commit.",
+        "spark.ingest.engine",
+        "counts=prepared.counts\n        )",
+        'counts={**prepared.counts, "events": 0}\n        )',
+        5,
+    ),
+    Defect(
+        "A replay removes from quarantine what it brought into the log.",
+        "spark.ingest.engine",
+        "        if prepared.settled is not None:",
+        "        if False:",
+        20,
+    ),
+    Defect(
+        "A file that can be read again leaves the quarantine.",
+        "spark.ingest.engine",
+        "if file.again]\n        quarantine",
+        "if False]\n        quarantine",
+        200,
+    ),
+    Defect(
+        "Records in quarantine of batches that a RESTORE undid do not count.",
+        "spark.quarantine",
+        "        table_rows = table_rows.where(~F.col",
+        "        table_rows.where(~F.col",
+        200,
+    ),
+    Defect(
+        "A record that lacks rows is noticed.",
+        "planning.ingest_batches",
+        '        if "rows" in self.known and expected != self._recorded.rows:',
+        "        if False:",
+        30,
+    ),
+    Defect(
+        "A delivery of a file is identified by more than its name.",
+        "planning.taken_files",
+        "        return one[0] == other[0] and one[2] == other[2]\n    return one[:2] == other[:2]",
+        "        return True\n    return True",
+        20,
+    ),
+    Defect(
+        "A file that comes again is compared with the log.",
+        "spark.ingest.redelivery",
+        "    files = [file.uri for file in spec.files if file.again]",
+        "    files = []",
+        20,
+    ),
+    Defect(
+        "Records of a file that comes again are compared with the quarantine.",
+        "spark.ingest.engine",
+        "    rejects = quarantine.new(session, spec, rejects).localCheckpoint()",
+        "    rejects = rejects.localCheckpoint()",
+        30,
+    ),
+    Defect(
+        "A batch that is recorded is not recorded again.",
+        "planning.ingest",
+        "            recorded=chosen.recorded,",
+        "            recorded=False,",
+        30,
+    ),
+    Defect(
+        "The offset after the last record is the next one.",
+        "planning.taken_files",
+        'positions.get(key, 0), row["ending_offset"])',
+        'positions.get(key, 0), row["ending_offset"] + 1)',
+        20,
+    ),
+    Defect(
+        "The last record of a range is not taken again.",
+        "planning.taken_files",
+        'positions.get(key, 0), row["ending_offset"])',
+        'positions.get(key, 0), row["ending_offset"] - 1)',
+        20,
+    ),
+    Defect(
+        "Offsets that the topic has dropped are an error.",
+        "planning.topic_partitions",
+        '    if request.on_expired == "fail":',
+        "    if False:",
+        100,
+    ),
+    Defect(
+        "A topic that was created again is refused.",
+        "planning.topic_partitions",
+        "        if ids.get(topic, known) != known:",
+        "        if False:",
+        60,
+    ),
+    Defect(
+        "A file that ends the application is set aside.",
+        "run.ingest",
+        "        has_failed = saved_plan.failures >= _FAILURES and",
+        "        has_failed = False and",
+        20,
+    ),
+    Defect(
+        "A batch that was not announced is announced by the next run.",
+        "run.ingest",
+        '        return merged(await unannounced(self.log, "log", plan.recorded, self.services.announced), '
+        "ours)",
+        "        return ours",
+        40,
+    ),
+    Defect(
+        "A retry of a quarantine does not add what is there.",
+        "spark.quarantine",
+        "        missing = _beyond(rejects, quarantined, exact=True).localCheckpoint()",
+        "        missing = rejects",
+        60,
+    ),
+    Defect(
+        "All numbers below the first batch of a log are void.",
+        "planning.ingest_batches",
+        "            return [[0, self.number - 1]]",
+        "            return []",
+        200,
+    ),
+    Defect(
+        "What may be in the log already is compared with it.",
+        "planning.ingest_batches",
+        '        return bool(self.found_lost) or bool(self.known.get("lost"))',
+        "        return False",
+        30,
+    ),
+    Defect(
+        "A read replaces the batch before it.",
+        "spark.staging",
+        "        return spec.continues or step.starting_version > spec.starting_version",
+        "        return True",
+        5,
+    ),
+    Defect(
+        "A committed watermark is the end of the delivered batch.",
+        "planning.commit",
+        "    state = PipelineState(\n        seal.watermark, seal",
+        "    state = PipelineState(\n        type(seal.watermark)(seal.watermark.table_id, "
+        "seal.watermark.version + 1), seal",
+        5,
+    ),
+)
+
+
+def found_ingest(defect: Defect, most: int | None = None, first: int = 0) -> tuple[int, IngestFailure] | None:
+    """Return how many schedules it took to find a defect, and how it shows; None if it was not found."""
+    with planted(defect):
+        for count, seed in enumerate(range(first, first + (most or defect.within)), start=1):
+            failure = outcome(drawn(seed))
+            if failure is not None:
+                return count, failure
+    return None

@@ -1,0 +1,154 @@
+"""Draw schedules of ingests from seeds, and play them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.simulator.ingest_world import IngestSchedule, play
+from tests.simulator.promises import PROMISES
+from tests.simulator.schedules import Failure
+from tests.simulator.world import Event, faults_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulator.promises import Promise
+    from tests.simulator.schedules import Coverage
+
+#: The ends of the names of the steps that faults aim at; "" is any step.
+_AIMS = (
+    *("", "", "head", "get", "list", "offsets", "read_log", "hash", "start", "read_source", "submit"),
+    *("record.commit", "record.commit", "quarantine.commit", "log.commit", "log.commit", "commit"),
+    *("write_data", "answer", "answer", "state_get", "state_set", "state_delete", "xcom", "settle.commit"),
+    *("announced", "backup_get", "backup_set", "success", "success", "sleep"),
+)
+_FILES = (
+    *("deliver", "deliver", "several", "late", "grow", "grow", "rewrite", "repeat", "copy", "rename"),
+    *("remove", "back", "damage", "damage", "killer"),
+)
+_TOPIC = ("produce", "produce", "produce", "produce", "partition", "compact", "compact", "expire", "recreate")
+_AIRFLOW = (
+    *("kill_worker", "kill_worker", "mark_success", "clear", "lose_store", "duplicate", "edit_plan"),
+    *("edit_xcom", "clock"),
+)
+#: What may happen to the tables if no pipeline applies the log: that apply refuses a log that lost events.
+_DAMAGE = (
+    *("restore log", "restore log", "restore log", "restore log__ingested", "drop log__ingested"),
+    *("drop log", "drop both", "optimize log", "optimize log__ingested"),
+)
+_CARE = ("optimize log", "optimize log__ingested", "drop log__ingested", "restore log__ingested")
+#: The stores of these schedules. What other stores promise concerns a single commit, and is played by the
+#: schedules of applies.
+_STORES = ("gs", "s3, conditional writes", "s3, DynamoDB")
+#: The last step at which an event of a schedule happens.
+_LONGEST = 420
+
+
+def drawn(seed: int) -> IngestSchedule:
+    """Return the schedule of a seed."""
+    random = Random(seed)
+    source = random.choice(("files", "files", "topic"))
+    use = random.choice(("", "", "target", "target", "staging"))
+    promise = PROMISES[random.choice(_STORES)]
+    events = [
+        *_delivered(random, source),
+        *_runs(random, use),
+        *_faults(random, promise),
+        *_accidents(random, _CARE if use else _DAMAGE),
+        *(_vanished(random) if source == "files" and random.random() < 0.1 else ()),
+    ]
+    return IngestSchedule(
+        seed,
+        "type1",
+        promise.scheme,
+        tuple(events),
+        lag=promise.lag,
+        source=source,
+        target=use == "target",
+        ordered=source == "files" and random.random() < 0.15,
+        limit=random.choice((None, None, 1, 2)),
+        etags=random.random() < 0.8,
+        continues=random.random() < 0.3,
+        staging=use == "staging",
+        versions_per_commit=random.choice((None, 1, 2)) if use == "staging" else None,
+    )
+
+
+def _delivered(random: Random, source: str) -> Iterator[Event]:
+    """Yield what arrives; at least one file or record is there at the beginning."""
+    first = "deliver" if source == "files" else "produce"
+    what, names = ("files", _FILES) if source == "files" else ("topic", _TOPIC)
+    yield Event(0, what, first, number=random.randrange(100))
+    for _ in range(random.randint(2, 6)):
+        at = random.randrange(_LONGEST)
+        yield Event(at, what, random.choice(names), number=random.randrange(100))
+    if random.random() < 0.2:
+        yield Event(random.randrange(_LONGEST), "adapter", "correct")
+
+
+def _runs(random: Random, use: str) -> Iterator[Event]:
+    yield Event(1, "run", "p", number=2)
+    for _ in range(random.randint(1, 3)):
+        mode = ".replay" if random.random() < 0.15 else ""
+        yield Event(random.randrange(_LONGEST), "run", f"p{mode}", number=random.randrange(1, 100))
+    if random.random() < 0.2:
+        for _ in range(2):
+            at = random.randrange(_LONGEST)
+            yield Event(at, "others_files", "deliver", number=random.randrange(100))
+            yield Event(at + 1, "run", "q", number=random.randrange(100))
+    if use == "staging":
+        for _ in range(random.randint(1, 3)):
+            yield Event(random.randrange(80, _LONGEST), "run", "s", number=random.randrange(100))
+
+
+def _faults(random: Random, promise: Promise) -> Iterator[Event]:
+    for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4))):
+        aim = random.choice(_AIMS)
+        faults = faults_of(aim, promise) if aim else ("crash", "freeze", "error", "lost", "short", "throttle")
+        at, number = random.randrange(_LONGEST), random.randrange(10_000)
+        yield Event(at, "fault", random.choice(faults), aim, number)
+
+
+def _accidents(random: Random, of_tables: tuple[str, ...]) -> Iterator[Event]:
+    for _ in range(random.choice((0, 0, 1, 1, 2))):
+        at, number = random.randrange(40, _LONGEST), random.randrange(100)
+        what, names = random.choice((("airflow", _AIRFLOW), ("tables", of_tables)))
+        yield Event(at, what, random.choice(names), number=number)
+
+
+def _vanished(random: Random) -> Iterator[Event]:
+    """A file vanishes between the record of its batch and the next try, and comes back later."""
+    at, number = random.randrange(_LONGEST), random.randrange(1, 100)
+    yield Event(at, "files", "several", number=number)
+    yield Event(at + 1, "run", "p", number=number)
+    yield Event(at + 1, "fault", "crash", "log.commit", number % 20 + 17)
+    yield Event(at + 40, "files", "remove", number=number)
+    yield Event(at + 200, "files", "back", number=number)
+
+
+@dataclass(frozen=True)
+class IngestFailure(Failure):
+    """A schedule that breaks a rule."""
+
+    schedule: IngestSchedule
+
+    def text(self, lines: int = 14) -> str:
+        """Return the schedule as a story."""
+        one = self.schedule
+        events = [f"  {event}" for event in one.events]
+        end = f"{type(self.error).__name__}: {self.error}"
+        return "\n".join([f"seed {one.seed}: ingest of {one.text}", *events, *self.world.story[-lines:], end])
+
+
+def outcome(schedule: IngestSchedule, coverage: Coverage | None = None) -> IngestFailure | None:
+    """Play a schedule; return how it fails, or None."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            play(schedule, coverage)
+    except Exception as error:  # noqa: BLE001 - an error of the simulator's own is a failure, too
+        return IngestFailure(schedule, error)
+    return None
