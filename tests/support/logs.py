@@ -178,7 +178,7 @@ class LogTable:
         self.fields = list(fields)
         return self.commit(operation, self.metadata())
 
-    def restore(self, version: int, *, timestamp: str | None = None) -> int:
+    def restore(self, version: int, *, timestamp: str | None = None, metadata: bool = True) -> int:
         wanted, now = self.files[version], self.files[self.version]
         back = [
             {
@@ -198,7 +198,8 @@ class LogTable:
             for path in sorted(now - wanted)
         ]
         parameters = {"version": None if timestamp else version, "timestamp": timestamp}
-        return self.commit("RESTORE", *gone, *back, self.metadata(), parameters=parameters)
+        changed = [self.metadata()] if metadata else []
+        return self.commit("RESTORE", *gone, *back, *changed, parameters=parameters)
 
     def write_seal(self, seal: Seal, *, rows: bool = True, **given: Any) -> int:
         txn = {"txn": {"appId": app_id(seal.pipeline), "version": seal.number, "lastUpdated": EPOCH}}
@@ -206,7 +207,7 @@ class LogTable:
         protocol = [] if self.version >= 0 else [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}]
         files = [self.add(part=given.pop("part", 0))] if rows else []
         if seal.step.kind == "reset" and self.version >= 0:
-            files += self.removes()
+            files += given.pop("removed", None) or self.removes()
         return self.commit(
             given.pop("operation", "MERGE"),
             *protocol,

@@ -180,8 +180,23 @@ def _no_constant(name: str) -> None:
 
 # One decoder for all texts: json.loads with a custom hook would build one for each.
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Refuse digits of other scripts, which the scanner in Python accepts."""
+
+    def parsed(text: str) -> Any:
+        if not text.isascii():
+            raise ValueError(f"{text[:20]} is no JSON number")
+        return kind(text)
+
+    return parsed
+
+
 _PATIENT = json.JSONDecoder(
     parse_constant=_no_constant,
+    parse_int=_number(int),
+    parse_float=_number(float),
     # dict(pairs) would be one call in C.
     object_pairs_hook=lambda pairs: {name: value for name, value in pairs},  # noqa: C416
 )

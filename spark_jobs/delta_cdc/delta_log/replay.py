@@ -356,6 +356,8 @@ class Replay:
             async for action in actions:
                 if isinstance(action, Add | Remove):
                     decided.show([action if decided.undecided is not None else await _slim(action)], found)
+                    if found.is_enough:
+                        break
 
     async def _walk_checkpoint(self, base: Checkpoint, found: W, decided: _Decided) -> W:
         async with aclosing(read_files(self._storage, base, decided.undecided)) as batches:

@@ -60,7 +60,12 @@ async def prove(request: IngestRequest, memory: Memory) -> RecordedWatermark | N
     log = DeltaLog(request.log, request.storage_options)
     try:
         recorded = await reconcile_async(
-            log, request.pipeline, backup=memory.backup, declared=True, forgiven=(WatermarkExpired,)
+            log,
+            request.pipeline,
+            backup=memory.backup,
+            declared=True,
+            forgiven=(WatermarkExpired,),
+            thorough=True,
         )
     except TargetReplaced as error:
         raise TargetReplaced(

@@ -140,6 +140,7 @@ async def recorded_in_target(request: Request, memory: Memory) -> RecordedWaterm
         declared=declared,
         closed=takes_over,
         forgiven=request.forgiven,
+        thorough=True,
     )
 
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import (
+    CorruptLog,
     LogGap,
+    LogTooLarge,
     NotADeltaTable,
     PipelineTakenOver,
     SealUnreadable,
@@ -29,6 +31,7 @@ from delta_cdc.core.errors import (
     WatermarkExpired,
 )
 from delta_cdc.core.properties import STATISTICS_COLUMNS
+from delta_cdc.core.storage_options import is_local, is_s3
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.watermark import SEAL_FORMAT, Seal, TableVersion, app_id, format_of
 from delta_cdc.delta_log.actions import corrupt_commit
@@ -140,12 +143,14 @@ class _Walk:
     """The results of the backward walk to the seal.
 
     :param cleaned: the first version on the walk whose commit file was cleaned
+    :param restored: version of the newest RESTORE, and the version that it restored
     """
 
     seal: Seal | None = None
     commit: Commit | None = None
     replaced: Commit | None = None
     cleaned: int | None = None
+    restored: tuple[int, int] | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -168,6 +173,7 @@ async def reconcile_async(
     declared: bool = False,
     closed: bool = False,
     forgiven: tuple[type[DeltaCdcError], ...] = (),
+    thorough: bool = False,
 ) -> RecordedWatermark | None:
     """Find a pipeline's recorded watermark in the target's log.
 
@@ -179,6 +185,9 @@ async def reconcile_async(
     :param closed: also return the last seal of a pipeline whose target another pipeline took over
     :param forgiven: errors that the caller ignores because it recomputes all rows: the result then has no
         seal, but the next number, and the error as ``refused``
+    :param thorough: also compare the files of a RESTORE or a reset with those that it must have left. Where
+        a store may let a driver overwrite a commit, this reads two lists of files, as long as no other seal
+        follows
     :return: None if no table exists
     :raises TargetReplaced: another writer replaced, overwrote or truncated the table after our seal
     :raises TargetChangedUnderneath: such a change lies between planning and the newest seal
@@ -203,7 +212,7 @@ async def reconcile_async(
     history = log.history()
     try:
         recorded = await _reconciled(
-            log, history, state, pipeline, stored, backup, declared=declared, closed=closed
+            log, history, state, pipeline, stored, backup, declared=declared, closed=closed, thorough=thorough
         )
     except forgiven as error:
         number = await _next_number(log, state, stored)
@@ -221,13 +230,17 @@ async def _reconciled(
     *,
     declared: bool,
     closed: bool,
+    thorough: bool,
 ) -> RecordedWatermark:
     walk = await _walk(log, history, state, pipeline) if stored is not None else _Walk()
     if walk.seal is not None and walk.seal.successor is not None and not closed:
         # Another pipeline owns the table, whatever happened to the table since.
         raise adopted_by(state, walk.seal)
-    SealChain(history, state.version, uri=state.uri, table_id=state.table_id, refuse_strays=True).compare()
+    chain = SealChain(history, state.version, uri=state.uri, table_id=state.table_id, refuse_strays=True)
+    chain.compare()
     _refuse_lost(state, walk, pipeline, stored)
+    if thorough and (is_s3(log.uri) or is_local(log.uri)):
+        await _refuse_left_files(log, walk)
     if walk.cleaned is not None and stored is not None:
         # A baseline does not help: an initial_load that stays in a DAG would set an old version.
         # The backup is in Airflow, and reading it is a network call.
@@ -235,6 +248,8 @@ async def _reconciled(
         recorded = _from_backup(walk, state, pipeline, stored, copy)
     elif walk.seal is not None and walk.commit is not None:
         recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored)
+        # This has read older commits, too.
+        chain.compare()
     else:
         recorded = None
     if recorded is None or recorded.seal is None:
@@ -296,10 +311,10 @@ def _from_backup(
 
 
 def reconcile(
-    log: DeltaLog, pipeline: str, *, backup: Callable[[], Any] | None = None
+    log: DeltaLog, pipeline: str, *, backup: Callable[[], Any] | None = None, thorough: bool = False
 ) -> RecordedWatermark | None:
     """Find a pipeline's recorded watermark in the target's log; see :func:`reconcile_async`."""
-    return run_sync(reconcile_async(log, pipeline, backup=backup))
+    return run_sync(reconcile_async(log, pipeline, backup=backup, thorough=thorough))
 
 
 async def own_commits(
@@ -404,8 +419,6 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
         walk.seal = seal_of(commit, pipeline)
         if walk.seal is not None:
             walk.commit = commit
-            if walk.seal.step.kind == "reset":
-                await _refuse_left_files(log, commit)
             break
         _refuse_unreadable(state, pipeline, commit)
         if restores(commit):
@@ -414,7 +427,7 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
                 f"The target {state.uri} was restored in version {commit.version} to version "
                 f"{restored}: the watermark of that version applies."
             )
-            await _refuse_other_files(log, commit, restored)
+            walk.restored = walk.restored or (commit.version, restored)
         elif walk.replaced is None and replaces(commit):
             walk.replaced = commit
     walk.cleaned = back.cleaned
@@ -500,41 +513,48 @@ def restored_to(log: DeltaLog, restore: Commit) -> int:
     )
 
 
-async def _refuse_other_files(log: DeltaLog, restore: Commit, restored: int) -> None:
-    """Refuse a RESTORE that did not bring back the files of its version.
+async def _refuse_left_files(log: DeltaLog, walk: _Walk) -> None:
+    """Refuse a RESTORE that did not bring back the files of its version, and a reset that left old files.
 
-    It removes the files of the commits that it undoes. If one of these is overwritten later, the files of the
-    new commit stay in the table, and no seal in effect was planned on that commit.
+    Both remove the files of the commits that they have read. If one of these is overwritten later, the files
+    of the new commit stay in the table, and no seal in effect was planned on that commit.
     """
-    try:
-        found, wanted = await log.files(restore.version), await log.files(restored)
-    except (VersionsExpired, LogGap):
-        # The walk then meets the end of the log, too.
-        return
-    if found != wanted:
-        raise history_changed(
-            log.uri,
-            restore.version,
-            f"is a RESTORE to version {restored}, and {plural(len(found ^ wanted), 'file')} of the two "
-            "versions differ, so that a commit between them is not the one that was undone",
-            restored,
-        )
+    if walk.restored is not None:
+        version, restored = walk.restored
+        found, wanted = await _files(log, version), await _files(log, restored)
+        if found is not None and wanted is not None and found != wanted:
+            raise history_changed(
+                log.uri,
+                version,
+                f"is a RESTORE to version {restored}, and {plural(len(found ^ wanted), 'file')} of the two "
+                "versions differ, so that a commit between them is not the one that was undone",
+                restored,
+            )
+    elif walk.seal is not None and walk.commit is not None and walk.seal.step.kind == "reset":
+        planned = walk.seal.step.planned_on
+        # Other writers may append after the plan.
+        if planned is None or planned.version >= walk.commit.version:
+            return
+        found, before = await _files(log, walk.commit.version), await _files(log, planned.version)
+        left = found & before if found is not None and before is not None else ()
+        if left:
+            raise history_changed(
+                log.uri,
+                walk.commit.version,
+                f"is a reset, and {plural(len(left), 'file')} of version {planned.version} did not go, so "
+                "that an earlier commit is not the one that it replaced",
+                -1,
+            )
 
 
-async def _refuse_left_files(log: DeltaLog, reset: Commit) -> None:
-    """Refuse a reset that did not remove all files; see :func:`_refuse_other_files`."""
+async def _files(log: DeltaLog, version: int) -> frozenset[tuple[str, str, int]] | None:
+    """Return the files of a version; None if they cannot be read any more, or are too many."""
+    if version < 0:
+        return None
     try:
-        left = await log.files(reset.version) & await log.files(reset.version - 1)
-    except (VersionsExpired, LogGap):
-        return
-    if left:
-        raise history_changed(
-            log.uri,
-            reset.version,
-            f"is a reset, and {plural(len(left), 'file')} of the version before it did not go, so that an "
-            "earlier commit is not the one that it replaced",
-            -1,
-        )
+        return await log.files(version)
+    except (VersionsExpired, LogGap, CorruptLog, LogTooLarge):
+        return None
 
 
 # -- refusals -----------------------------------------------------------------------------------

@@ -220,6 +220,8 @@ class _Strays:
 
     def see(self, commit: Commit, seal: Seal | None) -> tuple[Seal, int] | None:
         """Return the stray seal, and its version, once it is proven that the table had its id by then."""
+        # The commits before a RESTORE are those of its version, and some writers leave out its metadata.
+        self._may_differ = self._may_differ or restores(commit)
         if commit.metadata is not None:
             self._may_differ = True
             if commit.metadata.id != self._table_id:

@@ -38,7 +38,7 @@ def own_commit_hash(
     :return: (None, True) if there is no such file: with DynamoDB, the newest commit may come later
     """
     try:
-        (found,) = (
+        rows = (
             _file(session, table_uri, version)
             .select(
                 F.sha2("content", 256).alias("hash"),
@@ -51,7 +51,7 @@ def own_commit_hash(
         if "PATH_NOT_FOUND" not in str(error):
             raise
         return None, True
-    return str(found["hash"]), bool(found["own"])
+    return (str(rows[0]["hash"]), bool(rows[0]["own"])) if rows else (None, True)
 
 
 def compared(
