@@ -372,6 +372,7 @@ def test_another_table_with_a_name_stops_the_exchange(named: Lake) -> None:
 
 
 # -- the command ----------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_a_configuration(lake: Lake, capsys: Any) -> None:
     file = lake.folder / "flows.yaml"
     entry = {"source": lake.source, "target": lake.now, "keys": ["id"]}

@@ -101,7 +101,6 @@ def test_deletion_vectors_are_for_targets_above_a_size(
             ({"publish_changes": True}, False, 1),
             ({"target_properties": {"delta.enableRowTracking": "true"}}, False, 1),
         ],
-        ({"publish_changes": True}, False, 1),
     ),
     ids=["no reader sees it", "a small target", "a change feed", "row tracking"],
 )

@@ -24,7 +24,6 @@ from tests.support.change_histories import (
 )
 from tests.support.change_model import Change, Row, widened
 from tests.support.random_logs import seeds
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -191,7 +190,6 @@ def played(spark: SparkSession, path: str, seed: int, count: int, steps: Iterabl
     return world
 
 
-@pytest.mark.slow
 def test_rows_by_their_ids_are_the_models(spark: SparkSession, tmp_path: Path) -> None:
     """Rows that move between partitions, rows that leave and come back; all shapes: test_shapes_over_many."""
     steps = ("merge", "update_number", "overwrite", "restore")
@@ -208,7 +206,8 @@ STAGED = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(STAGED, "surviving, by row id"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STAGED)
 def test_a_batch_in_several_commits_is_the_answer_of_its_range(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

@@ -170,6 +170,7 @@ def test_a_rule_of_the_target_is_named_with_the_rows_that_break_it(
     assert versions(str(target)) == before
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_raised_where_it_is_asked(connected: Connect, tmp_path: Path) -> None:
     """A plan over Spark Connect is looked at late, and with every use."""
     with DeltaCdcConnectHook(connected()).session({}) as spark:

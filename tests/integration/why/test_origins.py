@@ -12,7 +12,6 @@ import pytest
 
 from delta_cdc import apply_changes, explain_row
 from tests.support.origins import COLUMNS, Event, as_json, drawn, kept
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,7 +236,8 @@ def _compare(
         _check(answer, source, key, scd_type, runs)
 
 
-@pytest.mark.parametrize(("kind", "scd_type"), slow_but([(Feed, 2), (Log, 2)], (Feed, 2)))
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "scd_type"), [(Feed, 2), (Log, 2)])
 def test_some_drawn_histories(
     spark: SparkSession, tmp_table: Table, kind: type[Source], scd_type: int
 ) -> None:

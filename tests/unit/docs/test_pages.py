@@ -72,11 +72,12 @@ def test_reference_is_up_to_date(reference: ModuleType) -> None:
 def test_every_parameter_is_described(reference: ModuleType) -> None:
     found = [*reference.classes(), *(function for _, function in reference.functions())]
     assert len(found) > 25
+    pages = reference.pages_by_name()
     for one in found:
         _, described, _ = reference.described(one)
         missing = set(reference.parameters(one)) - set(described)
         assert not missing, f"{one.__name__}: {missing}"
-        page = reference.pages_by_name()[one.__name__]
+        page = pages[one.__name__]
         for name in reference.parameters(one):
             assert re.search(rf"^\| \[?`{name}`(\]\(\S+\))? \|", page, re.M), f"{one.__name__}: {name}"
 
