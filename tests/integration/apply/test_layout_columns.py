@@ -273,6 +273,7 @@ def test_columns_of_the_layout_after_the_first_run(spark: SparkSession, tmp_path
     }
 
 
+@pytest.mark.slow
 def test_a_sequence_at_the_end_of_open_rows(spark: SparkSession, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     create_log(spark, log, "id INT, v STRING, seq INT, gone BOOLEAN", ("id",))

@@ -71,7 +71,8 @@ def both(flow: Deliveries, scd: int) -> tuple[Outcome, int]:
     return run(replace(request, after=asked(flow, scd)), Services(execute=execute)), len(applications)
 
 
-@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
 def test_missing_is_not_null(spark: SparkSession, tmp_path: Path, scd: int) -> None:
     flow = Deliveries(spark, tmp_path)
     flow.deliver("a.json", [event("I", 1, 1, name="a", amount=1), event("I", 1, 2, name="b", amount=5)])
