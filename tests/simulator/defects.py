@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.simulator import memo
 from tests.simulator.schedules import Failure, drawn, outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+F = TypeVar("F")
 
 
 @dataclass(frozen=True)
@@ -534,11 +536,23 @@ def _same(one: CodeType, other: CodeType) -> bool:
     return plain and consts[0] == consts[1] and nested
 
 
-def found(defect: Defect, most: int | None = None, first: int = 0) -> tuple[int, Failure] | None:
-    """Return how many schedules it took to find a defect, and how it shows; None if it was not found."""
+def _played(seed: int) -> Failure | None:
+    return outcome(drawn(seed))
+
+
+def found(
+    defect: Defect,
+    most: int | None = None,
+    first: int = 0,
+    played: Callable[[int], F | None] = _played,  # type: ignore[assignment]
+) -> tuple[int, F] | None:
+    """Return how many schedules it took to find a defect, and how it shows; None if it was not found.
+
+    :param played: plays the schedule of a seed, and returns how it fails
+    """
     with planted(defect):
         for count, seed in enumerate(range(first, first + (most or defect.within)), start=1):
-            failure = outcome(drawn(seed))
+            failure = played(seed)
             if failure is not None:
                 return count, failure
     return None

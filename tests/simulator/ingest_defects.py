@@ -5,7 +5,7 @@ The simulator must find each one within the number of schedules that stands with
 
 from __future__ import annotations
 
-from tests.simulator.defects import Defect, planted
+from tests.simulator.defects import Defect, found
 from tests.simulator.ingest_schedules import IngestFailure, drawn, outcome
 
 INGEST_DEFECTS = (
@@ -184,10 +184,5 @@ INGEST_DEFECTS = (
 
 
 def found_ingest(defect: Defect, most: int | None = None, first: int = 0) -> tuple[int, IngestFailure] | None:
-    """Return how many schedules it took to find a defect, and how it shows; None if it was not found."""
-    with planted(defect):
-        for count, seed in enumerate(range(first, first + (most or defect.within)), start=1):
-            failure = outcome(drawn(seed))
-            if failure is not None:
-                return count, failure
-    return None
+    """Do as :func:`~tests.simulator.defects.found` with schedules of ingests."""
+    return found(defect, most, first, played=lambda seed: outcome(drawn(seed)))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from delta_cdc.delta_log.requests import Entry
 
@@ -66,9 +66,7 @@ class Commits(Mapping[int, int]):
 
         :raises ValueError: there is no commit
         """
-        number = max(self._blocks)
-        block = self._blocks[number]
-        return number * _BLOCK + max(place for place in range(_BLOCK) if block[place] != _MISSING)
+        return self._end(max)
 
     @property
     def oldest(self) -> int:
@@ -76,9 +74,12 @@ class Commits(Mapping[int, int]):
 
         :raises ValueError: there is no commit
         """
-        number = min(self._blocks)
+        return self._end(min)
+
+    def _end(self, of: Callable[[Iterable[int]], int]) -> int:
+        number = of(self._blocks)
         block = self._blocks[number]
-        return number * _BLOCK + min(place for place in range(_BLOCK) if block[place] != _MISSING)
+        return number * _BLOCK + of(place for place in range(_BLOCK) if block[place] != _MISSING)
 
     def newest_missing(self, first: int, last: int) -> int | None:
         """Return the newest version of a range, both ends included, that has no commit file."""
