@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ class Sealed:
     table_id: str
     planned_on: int
     planned_in: str
+    planned_hash: str | None
     successor: str | None = None
 
     @classmethod
@@ -62,6 +64,7 @@ class Sealed:
             state["applied_to"]["table_id"],
             (step.get("planned_on") or {}).get("version", -1),
             (step.get("planned_on") or {}).get("table_id", ""),
+            (step.get("planned_on") or {}).get("commit_hash"),
             seal.get("successor"),
         )
 
@@ -231,9 +234,13 @@ class Judge:
         else:
             planned = self._planned(sealed)
             # A take-over reads the seal after the version, which may be an older one: it moves no rows.
-            moves = sealed.kind != "take_over"
-            if moves and (before.taint, before.seals) != (planned.taint, planned.seals):
+            compared = sealed.kind != "take_over" or before.taint
+            if compared and (before.taint, before.seals) != (planned.taint, planned.seals):
                 return self._misplanned(before, sealed)
+            if not self._is_planned_here(sealed):
+                # The table was put back from a copy while the job ran: each later run has to refuse it.
+                taint = f"version {version} was planned on another version {sealed.planned_on}"
+                return Chain(taint=taint, made=before.made)
             if sealed.planned_in != self.table.snapshot(sealed.version).metadata["id"]:
                 # No store and no transaction of Delta can refuse it; each later run has to.
                 taint = f"version {sealed.version} was planned on table {sealed.planned_in}"
@@ -263,6 +270,12 @@ class Judge:
 
     def _planned(self, sealed: Sealed) -> Chain:
         return self.chains[sealed.planned_on] if 0 <= sealed.planned_on < sealed.version else Chain()
+
+    def _is_planned_here(self, sealed: Sealed) -> bool:
+        if sealed.planned_hash is None:
+            return True
+        base = self.table.stored(sealed.planned_on) if sealed.planned_on < sealed.version else None
+        return base is not None and hashlib.sha256(base.content).hexdigest() == sealed.planned_hash
 
     def _misplanned(self, before: Chain, sealed: Sealed) -> Chain:
         """Return a target whose commit was planned on other rows.
