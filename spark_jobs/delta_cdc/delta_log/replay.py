@@ -280,8 +280,8 @@ class Replay:
                 action_name = "protocol" if self._protocol is None else "metaData"
                 raise CorruptLog(
                     f"The log of {self._log.uri} has no {action_name} up to version {self.version}.",
-                    remedy="bring the log back from a backup. Or, if the table was dropped while a job wrote to "
-                    "it, move its folder away.",
+                    remedy="bring the log back from a backup. Or, if the table was dropped while a job wrote "
+                    "to it, move its folder away.",
                 )
         return self._protocol, self._metadata
 
