@@ -348,7 +348,7 @@ class Airflow:
             return None
         for event in reversed(self.events):
             of = (event["pipeline"], event["target_table"], event["target_table_id"])
-            if of == (pipeline, uri, table_id):
+            if of == (pipeline, uri, table_id) and event["seal"] is not None:
                 return int(event["seal"])
         return None
 
