@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core simulate matrix lint types format bench jar wheel wheel-check release docs constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core simulate matrix lint types format bench jar wheel wheel-check release audit docs constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ wheel: setup ## Build wheel and source distribution of the last commit into dist
 
 release: setup ## The same, with an SBOM and a table of licences; prints the hashes
 	@$(BIN)/python -m tools.release
+
+audit: ## Ask for known vulnerabilities of every pinned version, JARs too after `make release`; needs a network
+	@tools/audit.sh
 
 docs: setup ## Build the documentation site, with search, into build/docs/html; ARGS=--external fetches other sites
 	@.cache/docs/bin/python -c '' 2>/dev/null || $(BIN)/python -m venv --clear .cache/docs

@@ -26,14 +26,15 @@ def _read(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def _jobs() -> dict[str, Any]:
-    jobs: dict[str, Any] = _read(_GITHUB / "workflows" / "ci.yml")["jobs"]
+def _jobs(workflow: str = "ci") -> dict[str, Any]:
+    jobs: dict[str, Any] = _read(_GITHUB / "workflows" / f"{workflow}.yml")["jobs"]
     return jobs
 
 
 def _steps() -> list[dict[str, Any]]:
     action = _read(_GITHUB / "actions" / "setup" / "action.yml")
-    return [step for job in _jobs().values() for step in job["steps"]] + action["runs"]["steps"]
+    jobs = [*_jobs().values(), *_jobs("release").values()]
+    return [step for job in jobs for step in job["steps"]] + action["runs"]["steps"]
 
 
 # -- versions -------------------------------------------------------------------------------------
@@ -76,20 +77,44 @@ def test_addresses_are_those_of_one_place() -> None:
 
 
 # -- the workflow ---------------------------------------------------------------------------------
-def test_actions_have_a_major_version_and_steps_have_no_secret() -> None:
-    used = [step["uses"] for step in _steps() if "uses" in step]
-    assert len(used) > 5
-    for name in used:
-        assert name == "./.github/actions/setup" or re.fullmatch(r"actions/[a-z-]+@v\d+", name), name
-    assert "secrets." not in (_GITHUB / "workflows" / "ci.yml").read_text(encoding="utf-8")
-    assert _read(_GITHUB / "workflows" / "ci.yml")["permissions"] == {"contents": "read"}
+def test_actions_are_named_by_their_commit_and_steps_have_no_secret() -> None:
+    files = [*(_GITHUB / "workflows").glob("*.yml"), _GITHUB / "actions" / "setup" / "action.yml"]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    used = [line for text in texts for line in re.findall(r"uses: (.*)", text)]
+    assert len(used) == len([step for step in _steps() if "uses" in step]) > 5
+    pinned = {line for line in used if line != "./.github/actions/setup"}
+    for line in pinned:
+        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+    # One commit for each action.
+    assert len(pinned) == len({line.split("@")[0] for line in pinned})
+    assert not [text for text in texts if "secrets." in text]
+
+
+def test_only_the_job_of_a_release_may_write() -> None:
+    for workflow in ("ci", "release"):
+        assert _read(_GITHUB / "workflows" / f"{workflow}.yml")["permissions"] == {"contents": "read"}
+    assert not [name for name, job in _jobs().items() if "permissions" in job]
+    (job,) = _jobs("release").values()
+    assert job["permissions"] == {"contents": "write", "id-token": "write", "attestations": "write"}
+
+
+def test_images_are_named_by_their_digest() -> None:
+    folder = _ROOT / "docker"
+    named = re.findall(r"^FROM (\S+:\S+)", (folder / "Dockerfile").read_text(encoding="utf-8"), re.M)
+    services = _read(folder / "compose.yaml")["services"].values()
+    named += sorted({service["image"] for service in services if not service["image"].endswith(":local")})
+    pattern = re.compile(r"[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}")
+    # Dependabot adds the digests of these two, which could not be looked up where the others were added.
+    without = {name.partition(":")[0] for name in named if not pattern.fullmatch(name)}
+    assert len(named) >= 5
+    assert without <= {"apache/airflow", "redis"}
 
 
 def test_targets_and_files_of_the_workflow_exist() -> None:
     makefile = (_ROOT / "Makefile").read_text(encoding="utf-8")
     scripts = [step["run"] for step in _steps() if "run" in step]
     targets = {target for script in scripts for target in re.findall(r"\bmake ([a-z-]+)", script)}
-    assert {"lint", "types", "test", "matrix", "docs", "release"} <= targets
+    assert {"lint", "types", "test", "matrix", "docs", "release", "audit"} <= targets
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, re.M)] == []
     named = {path for script in scripts for path in re.findall(r"\b(?:tools|tests)/[\w./]+", script)}
     assert named
