@@ -28,13 +28,22 @@ FOLDER = Path(__file__).parent / "reference"
 #: Folders that hold only what this script writes.
 WRITTEN = ("operators", "functions", "commands")
 
-_MADE = "<!-- made by docs/reference.py -->"
+_MADE = "<!--docs/reference.py-->"
 #: Parameters that docstrings describe, and that mean what the option of this name means.
 _AS_OPTION = ("single_driver",)
 #: Heading, on the index page of a folder, above what several of its pages would repeat.
 _SHARED = {"functions": "Parameters of several functions", "commands": "Arguments of several commands"}
 #: How often and how long a meaning is that has its home there: on how many pages, with how many words.
-_SEVERAL, _LONG = 3, 3
+_SEVERAL, _LONG = 2, 4
+#: Functions that do what an operator does, and parameters that mean the same there.
+_LIKE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "verify_table": ("DeltaVerifyOperator", ("target", "pipeline", "source", "current", "on_conflict")),
+    "explain_row": ("DeltaWhyOperator", ("target", "key", "source", "at", "on_conflict", "max_bytes")),
+    "erase_key": ("DeltaEraseOperator", ("purge", "quarantined_records", "dry_run")),
+    "expire_events": ("DeltaExpireEventsOperator", ("horizon", "keep", "dry_run")),
+    "commit_watermark": ("DeltaCommitWatermarkOperator", ("pipeline", "staging")),
+    "DeltaVersionTrigger": ("DeltaVersionSensor", ("min_versions", "operations", "partitions")),
+}
 #: The most words of an error's meaning that say no more than the page of errors does.
 _USUAL = 7
 _TEMPLATES = (
@@ -61,6 +70,17 @@ _USAGE = (
     "%(prog)s FILE [PIPELINE ...] [options]\n       %(prog)s SOURCE TARGET --pipeline NAME [options]\n"
     "       %(prog)s PIPELINE=TARGET ... [options]"
 )
+#: How the page of options writes kinds of values.
+_SHORT = {
+    "true or false": "bool",
+    "a text": "text",
+    "a text or a list of texts": "text, list",
+    "a name": "name",
+    "a mapping from names to values": "mapping",
+    "the name of a pipeline, or a mapping from names of pipelines to their targets": "name, mapping",
+    "a mapping from names to a check, or to {check: <SQL>, on_break: fail, quarantine or flag}": "mapping",
+    "a list of columns, or a mapping from a column to its expression": "list, mapping",
+}
 _HOW_TO_NAME = "../../howto/status.md#how-to-name-tables-in-a-command"
 #: Whose parameters are options.
 _OPTIONS = {
@@ -162,9 +182,10 @@ def _shared(folder: str) -> dict[str, str]:
         found = Counter(row for parser, _ in commands().values() for row in _arguments(parser))
     else:
         found = Counter(row for _, one in functions() for row in _own(one).items())
+    # The most frequent meaning of a name comes last, and stays.
     return {
         name: meaning
-        for (name, meaning), times in found.items()
+        for (name, meaning), times in sorted(found.items(), key=lambda one: one[1])
         if times >= _SEVERAL and len(meaning.split()) >= _LONG
     }
 
@@ -182,10 +203,10 @@ def _own(cls: Callable[..., Any]) -> dict[str, str]:
     return {f"`{name}`": _markdown(meaning) for name, meaning in own.items()}
 
 
-def _common(folder: str, head: str) -> str:
+def _common(folder: str) -> str:
     """Return the section of an index page with what several pages of its folder would repeat."""
-    rows = [f"| {name} | {meaning} |" for name, meaning in sorted(_shared(folder).items())]
-    return "\n".join([f"\n## {_SHARED[folder]}\n", f"| {head} | meaning |", "|---|---|", *rows, ""])
+    rows = [f"- {name}: {meaning}" for name, meaning in sorted(_shared(folder).items())]
+    return "\n".join([f"\n## {_SHARED[folder]}\n", *rows, ""])
 
 
 def _meaning(cls: Callable[..., Any], option: Option) -> str:
@@ -245,7 +266,7 @@ def _functions_index() -> str:
         "The functions of `delta_cdc` need PySpark and no Airflow. Those of `airflow_delta_cdc` belong in "
         "DAG files."
     )
-    return _index("Functions", intro, "function", rows) + _common("functions", "parameter")
+    return _index("Functions", intro, "function", rows) + _common("functions")
 
 
 def commands() -> dict[str, tuple[Parser, str]]:
@@ -269,20 +290,27 @@ def _commands_index() -> str:
         f"[How to name tables in a command]({_HOW_TO_NAME}):\n\n"
         f"```text\n{_forms(_USAGE, 'COMMAND')}\n```"
     )
-    return _index("Commands", intro, "command", rows) + _common("commands", "argument")
+    return _index("Commands", intro, "command", rows) + _common("commands")
 
 
 def _command(name: str, parser: Parser, line: str) -> str:
     shared = _shared("commands")
-    rows = [f"| {shown} | {text} |" for shown, text in _arguments(parser) if shared.get(shown) != text]
+    own = [(shown, text) for shown, text in _arguments(parser) if shared.get(shown) != text]
+    # A flag with the name of its option needs no line of its own.
+    flags = [
+        shown for shown, text in own if text == _link(shown.strip("`-").partition(" ")[0].replace("-", "_"))
+    ]
+    rows = [f"- {shown}: {text}" for shown, text in own if shown not in flags]
     also = [shown.split(", ")[0] for shown, text in _arguments(parser) if shared.get(shown) == text]
     lines = [f"# delta-cdc {name}\n", _MADE, f"\n{_text(line)}\n"]
     if parser.usage and parser.usage != _USAGE:
         lines.append(f"```text\n{_forms(parser.usage, name)}\n```\n")
     lines.append(f"{_text(parser.description or '')}\n")
-    lines += ["| argument | meaning |", "|---|---|", *rows, ""] if rows else []
+    lines += [*rows, ""] if rows else []
+    if flags:
+        lines.append(f"[Options](../options.md) as flags: {', '.join(flags)}.\n")
     if also:
-        lines.append(f"Also {', '.join(also)}: [{_SHARED['commands']}](index.md#{_anchor('commands')}).\n")
+        lines.append(f"[Also](index.md#{_anchor('commands')}) {', '.join(also)}.\n")
     return "\n".join(lines)
 
 
@@ -340,7 +368,10 @@ def _text(text: str) -> str:
 def _page(cls: Callable[..., Any], home: str) -> str:
     text, _, raised = described(cls)
     common = cls.__name__ == "DeltaCdcOperator"
-    options = _option_tables(cls)
+    like, _ = _LIKE.get(cls.__name__, ("", ()))
+    if like and not inspect.isclass(cls):
+        # What the operator does is on its page.
+        text = text.partition("\n\n")[0]
     lines = [
         f"# {'Common to all operators' if common else cls.__name__}\n",
         _MADE,
@@ -349,17 +380,17 @@ def _page(cls: Callable[..., Any], home: str) -> str:
     ]
     note = _templated_note(cls)
     lines += [f"\n{note}"] if note else []
-    own = _own_table(cls, "more parameters" if options else "parameter")
-    lines += [*options, *(row.replace(" *(templated)*", "") if note else row for row in own)]
+    own = _own_list(cls)
+    lines += [*_option_lists(cls), *(row.replace(" *(templated)*", "") if note else row for row in own)]
     returned = [line.partition(":return: ")[2] for line in _divided(cls)[1] if line.startswith(":return:")]
     lines += [f"\nReturns: {_markdown(line)}" for line in returned]
     if raised:
         lines += ["\n## Errors\n", *_errors(raised)]
     if home.startswith("airflow_delta_cdc.op") and not common:
-        lines.append("\nFor connections and Spark: [Common to all operators](common.md).")
+        lines.append("\nConnections and Spark: [common to all operators](common.md).")
     if home.startswith("airflow_delta_cdc.sens"):
         lines.append(
-            "\nAirflow's `BaseSensorOperator` has more parameters, such as `timeout`, `mode` and `soft_fail`."
+            "\nMore parameters (`timeout`, `mode`, `soft_fail`) are those of Airflow's `BaseSensorOperator`."
         )
     return "\n".join(lines) + "\n"
 
@@ -374,32 +405,47 @@ def _templated_note(cls: Callable[..., Any]) -> str:
     return f"All parameters are *templated*{', except ' if fixed else ''}{', '.join(fixed)}."
 
 
-def _option_tables(cls: Callable[..., Any]) -> list[str]:
-    """Return the table of the parameters that are options: names, defaults and links to their home."""
+def _option_lists(cls: Callable[..., Any]) -> list[str]:
+    """Return the parameters that are options, as links to their home, and the groups of options."""
     options, signature = _options(cls), parameters(cls)
-    rows = [f"| {_link(name)} | {_default(signature[name])} |" for name in options]
-    for name in signature:
-        keys = in_group(_OPTIONS.get(cls.__name__, {}), name) if name in GROUPS else {}
-        if keys:
-            links = ", ".join(
-                _link(one.name) if key == one.name else f"`{key}` ({_link(one.name)})"
-                for key, one in keys.items()
-            )
-            rows.append(f"| [`{name}`](../options.md#{name}) | a mapping with the keys {links} |")
-    if not rows:
+    if not options:
         return []
-    return ["\n| option | default |", "|---|---|", *rows]
+    required = [_link(name) for name in options if signature[name].default is inspect.Parameter.empty]
+    others = [
+        _link(name)
+        if signature[name].default in (None, False)
+        else f"{_link(name)} ({_default(signature[name])})"
+        for name in options
+        if _link(name) not in required
+    ]
+    groups = [
+        f"[`{name}`](../options.md#{name})"
+        for name in signature
+        if name in GROUPS and in_group(_OPTIONS[cls.__name__], name)
+    ]
+    lines = [f"\nRequired options: {', '.join(required)}."] if required else []
+    lines.append(f"\nOptions (default `None` or `False`, or in brackets): {', '.join(others)}.")
+    return [*lines, f"\nMappings of options: {', '.join(groups)}."] if groups else lines
 
 
-def _own_table(cls: Callable[..., Any], head: str) -> list[str]:
-    """Return the table of the parameters that are no options; what other pages share has a link."""
+def _own_list(cls: Callable[..., Any]) -> list[str]:
+    """Return the parameters that are no options; those that another page describes have a link."""
     signature = parameters(cls)
     shared = {} if cls in classes() else _shared("functions")
+    like, same = _LIKE.get(cls.__name__, ("", ()))
     rows = []
+    elsewhere: dict[str, list[str]] = {}
     for name, meaning in _own(cls).items():
-        shown = f"[shared](index.md#{_anchor('functions')})" if shared.get(name) == meaning else meaning
-        rows.append(f"| {name} | {_default(signature.get(name.strip('`')))} | {shown} |")
-    return [f"\n| {head} | default | meaning |", "|---|---|---|", *rows] if rows else []
+        default = _default(signature.get(name.strip("`")))
+        shown = name if default == "`None`" else f"{name} ({default})"
+        if name.strip("`") in same:
+            elsewhere.setdefault(f"[`{like}`](../operators/{like}.md)", []).append(shown)
+        elif shared.get(name) == meaning:
+            elsewhere.setdefault(f"[several functions](index.md#{_anchor('functions')})", []).append(shown)
+        else:
+            rows.append(f"- {shown}: {meaning}")
+    also = [f"As in {where}: {', '.join(names)}." for where, names in elsewhere.items()]
+    return [line for part in (rows, also) if part for line in ("", *part)]
 
 
 def options_page() -> str:
@@ -420,18 +466,21 @@ def options_page() -> str:
             meaning = f"Given as `{option.key}`. {meaning}"
         value = _markdown(option.kind.expects).removesuffix("; one that looks like a number needs quotes")
         if value.startswith("one of ") and all(f"`{word}`" in meaning for word in option.kind.choices):
-            value = "a word, or a mapping" if "mapping" in value else "a word"
-        sections[option.group].append(
-            f"| `{name}` | {value} | {_defaults(found)} | {', '.join(found)} | {meaning} |"
-        )
+            value = "word, mapping" if "mapping" in value else "word"
+        if len(docs) == 1 and list(found) != ["apply", "ingest"]:
+            meaning = f"*{'All' if len(found) == len(takers) else ', '.join(found).capitalize()}.* {meaning}"
+        value = _SHORT.get(value, value.replace("a whole number >= ", "int ≥"))
+        default = _defaults(found).removeprefix("`None`")
+        sections[option.group].append(f"| `{name}` | {value} | {default} | {meaning} |")
     intro = (
         "Options of `apply_changes` and `DeltaApplyChangesOperator` (*apply*), of "
         "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` "
         "(*read*). [`ingest_changes`](functions/ingest_changes.md) has those of an ingest, without those of "
         "the apply. Keys of a [configuration file](configuration.md) have the same names. Some options are "
-        'keys of a mapping: `limits={"max_versions": 100}`. "A word" is one of those in *meaning*.'
+        'keys of a mapping: `limits={"max_versions": 100}`. Applies and ingests take an option, unless *meaning* '
+        'begins with who does. "Word" is one of those in *meaning*. An empty default is `None`.'
     )
-    head = ["| option | value | default | taken by | meaning |", "|---|---|---|---|---|"]
+    head = ["| option | value | default | meaning |", "|---|---|---|---|"]
     lines = ["# Options\n", _MADE, f"\n{intro}\n", "<!-- a page for each row: options -->\n"]
     for group, rows in sections.items():
         lines += [f"## {group or 'Arguments'}\n"]

@@ -8,6 +8,8 @@ and adds what only a site has:
   which links such as ``[`keys`](options.md)`` lead;
 - the project's address in links that leave ``docs/``, such as ``../dags/orders_current.py``.
 
+``--words`` prints how many words the pages have, and builds nothing.
+
 Then Sphinx builds the site. A warning is an error: a link to a page or a heading that does not exist, a page
 that no index names. With ``--external`` the links to other sites are fetched as well.
 """
@@ -22,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +48,14 @@ def pages(folder: Path = DOCS) -> dict[str, str]:
     return {
         p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8") for p in sorted(folder.rglob("*.md"))
     }
+
+
+def words(folder: Path = DOCS) -> dict[str, int]:
+    """Return the number of words, as ``wc -w`` counts them, of each folder and of all pages (``total``)."""
+    counted: Counter[str] = Counter()
+    for path, text in pages(folder).items():
+        counted[posixpath.dirname(path) or "."] += len(text.split())
+    return {**dict(counted.most_common()), "total": counted.total()}
 
 
 def outward(path: str, text: str, base: str) -> str:
@@ -199,7 +210,13 @@ def main(arguments: list[str]) -> int:
     """Build the site; return Sphinx's exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--external", action="store_true", help="fetch the links to other sites, too")
+    parser.add_argument(
+        "--words", action="store_true", help="count the words of the pages, and build nothing"
+    )
     given = parser.parse_args(arguments)
+    if given.words:
+        print("\n".join(f"{count:7,} {name}" for name, count in words().items()))
+        return 0
     write()
     builder, output = ("linkcheck", BUILD / "links") if given.external else ("html", SITE)
     command = [sys.executable, "-m", "sphinx", "-b", builder, "-W", "--keep-going", "-q", "-j", "auto"]

@@ -82,5 +82,10 @@ def test_every_page_has_a_place_and_every_error_a_page() -> None:
     assert set(made) - named == {"index.md"}
     assert "reference/errors/VersionsExpired.md" in made
     assert "reference/options/max_versions.md" in made
-    assert "[`max_versions`](../options/max_versions.md)" in made["reference/functions/apply_changes.md"]
+    assert "[`rules`](../options/rules.md)" in made["reference/functions/apply_changes.md"]
     assert not [path for path, text in made.items() if "](../../dags" in text]
+
+
+def test_the_pages_together_stay_short() -> None:
+    """A new page replaces words elsewhere; ``python -m tools.site --words`` shows where they are."""
+    assert site.words()["total"] <= 87_000
