@@ -1,6 +1,6 @@
 """An object store in memory, as obstore shows it to the log's reader and as Spark's clients see it.
 
-``head_async``, ``get_async``, ``list``, ``get_range_async`` and ``put_async`` of obstore are replaced while a
+``head_async``, ``get_async``, ``list`` and ``put_async`` of obstore are replaced while a
 world runs, so everything above them is the project's own code. Each request is a step of the hub.
 """
 
@@ -134,14 +134,12 @@ class Store:
         self.request("head")
         return _meta(key, self._found(key))
 
-    async def get(self, key: str) -> Answer:
+    async def get(self, key: str, part: tuple[int, int] | None = None) -> Answer:
         short = self.request("get")
         found = self._found(key)
-        return Answer(_meta(key, found), found.content, short == "short")
-
-    async def get_range(self, key: str, *, start: int, length: int) -> bytes:
-        self.request("get")
-        return self._found(key).content[start : start + length]
+        start, end = part or (0, len(found.content))
+        content = found.content[start:end]
+        return Answer(_meta(key, found), content, short == "short", (start, start + len(content)))
 
     async def list(self, prefix: str | None, *, offset: str | None = None) -> AsyncIterator[list[Any]]:
         stale = self.request("list") == "stale"
@@ -192,12 +190,9 @@ class Folder:
     async def head(self, key: str) -> dict[str, Any]:
         return self._named(await self.store.head(self.prefix + key))
 
-    async def get(self, key: str) -> Answer:
-        answer = await self.store.get(self.prefix + key)
+    async def get(self, key: str, part: tuple[int, int] | None = None) -> Answer:
+        answer = await self.store.get(self.prefix + key, part)
         return replace(answer, meta=self._named(answer.meta))
-
-    async def get_range(self, key: str, *, start: int, length: int) -> bytes:
-        return await self.store.get_range(self.prefix + key, start=start, length=length)
 
     def _named(self, meta: dict[str, Any]) -> dict[str, Any]:
         # A disk has no tags.
@@ -211,6 +206,7 @@ class Answer:
     meta: dict[str, Any]
     content: bytes
     short: bool
+    range: tuple[int, int]
 
     async def bytes_async(self) -> bytes:
         if self.short:

@@ -435,11 +435,8 @@ def _storage(store: Store) -> Iterator[None]:
     async def head(store: Store | Folder, path: str) -> Any:
         return await store.head(path)
 
-    async def get(store: Store | Folder, path: str) -> Any:
-        return await store.get(path)
-
-    async def get_range(store: Store | Folder, path: str, **given: int) -> bytes:
-        return await store.get_range(path, **given)
+    async def get(store: Store | Folder, path: str, *, options: Any = None) -> Any:
+        return await store.get(path, (options or {}).get("range"))
 
     async def put(store: Store, path: str, content: Any, **given: Any) -> None:
         await store.put(path, content, **given)
@@ -449,7 +446,6 @@ def _storage(store: Store) -> Iterator[None]:
             obstore,
             head_async=head,
             get_async=get,
-            get_range_async=get_range,
             put_async=put,
             list=lambda store, prefix=None, *, offset=None: store.list(prefix, offset=offset),
         ),

@@ -47,7 +47,7 @@ def _calls() -> list[tuple[Any, str]]:
     return [
         *[(pathlib.Path, name) for name in paths],
         *[(os, name) for name in ("open", "stat", "listdir", "scandir", "fsync", "replace", "unlink")],
-        *[(obstore, name) for name in ("get", "get_range", "head", "put", "delete", "open_reader")],
+        *[(obstore, name) for name in ("get", "get_range", "head", "put", "delete")],
         *[(tempfile, name) for name in ("TemporaryFile", "NamedTemporaryFile", "mkdtemp", "mkstemp")],
         (builtins, "open"),
         (subprocess, "Popen"),

@@ -108,8 +108,9 @@ class LogFiles:
         if folder is None:
             return ""
         try:
-            status = await asyncio.to_thread(os.stat, Path(folder, _path(version)))
-        except OSError:
+            with self._storage.named():
+                status = await asyncio.to_thread(os.stat, Path(folder, _path(version)))
+        except FileNotFoundError:
             return ""
         return f"{status.st_ino} {status.st_ctime_ns}"
 

@@ -30,7 +30,7 @@ from delta_cdc.core.uris import KNOWN_SCHEMES, canonical_uri, local_path
 from delta_cdc.delta_log.store import open_bucket, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from obstore.store import ObjectStore
@@ -39,8 +39,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 #: Bytes read at once: parsing them must block an event loop only for a few milliseconds.
 _CHUNK = 256 * 1024
+#: Bytes that are read at once from a file by ranges.
+_PIECE = 1024 * 1024
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
-_REFUSED = re.compile(r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|AccessDenied|Forbidden")
+_REFUSED = re.compile(
+    r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|AccessDenied|Forbidden|Permission denied"
+)
 _QUERY = re.compile(r"\?[^\s\"']*")
 _NO_PATH = "Could not parse path"
 _NO_FOLDER = "Not a directory (os error 20)"
@@ -177,6 +181,7 @@ class Storage:
         :param path: as in :meth:`has`
         :return: less than ``length`` bytes if the file ends earlier; None if it cannot be looked up
         :raises FileNotFoundError: it does not exist
+        :raises StoreUnavailable: storage did not answer, refused, or sent less than it named
         """
         import obstore
 
@@ -189,12 +194,16 @@ class Storage:
         name = location[0]._prefix + location[1]
         async with budget().taken(length):
             with self.named():
-                return bytes(await obstore.get_range_async(store, name, start=start, length=length))
+                # Not get_range, which does not compare the bytes that came with the range of the answer.
+                part: Any = {"range": (start, start + length)}
+                answer = await obstore.get_async(store, name, options=part)
+                return _whole(bytes(await answer.bytes_async()), answer.range)
 
-    def reader(self, name: str) -> io.RawIOBase:
+    def reader(self, name: str) -> io.BufferedReader:
         """Return a file object that reads by ranges. It blocks, so use it in a thread.
 
-        Every failure of storage is a named error, so any other error of a parser concerns the bytes.
+        Every failure of storage is a named error, so any other error of a parser concerns the bytes. That
+        another writer replaces the file in between counts as such a failure.
 
         :raises FileNotFoundError: it does not exist
         :raises StoreUnavailable: storage did not answer, or refused; also from the file's own methods
@@ -204,8 +213,9 @@ class Storage:
         store = self._root()
         if store is None:
             raise FileNotFoundError(name)
+        key = self._prefix + name
         with self.named():
-            return _Ranges(obstore.open_reader(store, self._prefix + name), self.named)
+            return io.BufferedReader(_Ranges(store, key, obstore.head(store, key), self.named), _PIECE)
 
     # -- inside -----------------------------------------------------------------------------------
     async def _get(self, name: str) -> tuple[Entry, Any] | None:
@@ -265,13 +275,17 @@ class Storage:
     async def _chunks(self, result: Any, size: int) -> AsyncGenerator[bytes]:
         with self.named():
             if size <= _CHUNK:
-                yield bytes(await result.bytes_async())
+                yield _whole(bytes(await result.bytes_async()), (0, size))
                 return
+            missing = size
             async for chunk in result.stream(min_chunk_size=_CHUNK):
                 view = memoryview(bytes(chunk))
+                missing -= len(view)
                 for start in range(0, len(view), _CHUNK):
                     yield bytes(view[start : start + _CHUNK])
                     await asyncio.sleep(0)
+            # A client that goes on where a body broke off does not compare, either.
+            _whole(b"", (0, missing))
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -304,16 +318,20 @@ class Storage:
             "PermissionDeniedError",
             "UnauthenticatedError",
         )
+        is_local = local_path(self.uri) is not None
         if refused or _REFUSED.search(text):
             return StoreUnavailable(
                 f"The storage of {self.uri} refused access ({text}).",
-                remedy="check the credentials and the permissions (read and list) of the connection, or of "
+                remedy="give the user of this process the right to read and list these files."
+                if is_local
+                else "check the credentials and the permissions (read and list) of the connection, or of "
                 "storage_options.",
             )
+        checks = "the disk" if is_local else "endpoint and region of the connection"
         return StoreUnavailable(
             f"The storage of {self.uri} did not answer, or answered with an error ({text}).",
             remedy="try again later; nothing is known about the table now. If the error persists, check "
-            "endpoint and region of the connection.",
+            f"{checks}.",
         )
 
     def _clean(self, error: Exception) -> str:
@@ -420,10 +438,19 @@ def _write_file(path: Path, content: IO[bytes]) -> None:
 
 
 class _Ranges(io.RawIOBase):
-    """A store's reader as a Python file object."""
+    """An object as a file: each read is one request for a range of the same object.
 
-    def __init__(self, reader: Any, named: Callable[[], AbstractContextManager[None]]) -> None:
-        self._reader, self._named = reader, named
+    obstore's own reader takes fewer bytes than the answer names for the end of the object, and the ranges of
+    two objects for one.
+    """
+
+    def __init__(
+        self, store: ObjectStore, key: str, meta: Any, named: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._store, self._key, self._named = store, key, named
+        self._size: int = meta["size"]
+        self._tag: str | None = meta["e_tag"] or None
+        self._at = 0
 
     def readable(self) -> bool:
         return True
@@ -431,16 +458,38 @@ class _Ranges(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
+    def readinto(self, buffer: Any) -> int:
+        import obstore
+
+        part = (self._at, min(self._at + len(buffer), self._size))
+        if part[0] >= part[1]:
+            return 0
         with self._named():
-            return bytes(self._reader.read(None if size < 0 else size))
+            options: Any = {"range": part, "if_match": self._tag}
+            answer = obstore.get(self._store, self._key, options=options)
+            if (answer.meta["e_tag"] or None) != self._tag:
+                # A store may ignore the condition.
+                raise OSError("another writer replaced the file while it was read")
+            content = _whole(bytes(answer.bytes()), part)
+        buffer[: len(content)] = content
+        self._at = part[1]
+        return len(content)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        with self._named():
-            return int(self._reader.seek(offset, whence))
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
 
-    def tell(self) -> int:
-        return int(self._reader.tell())
+
+def _whole(content: bytes, named: Sequence[int]) -> bytes:
+    """Return the bytes of an answer.
+
+    :param named: start and end of the range that the answer names
+    :raises OSError: they are fewer
+    """
+    start, end = named
+    if len(content) != end - start:
+        raise OSError(f"{len(content)} bytes came of the {end - start} that the answer names")
+    return content
 
 
 def milliseconds(moment: datetime) -> int:

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core.errors import DeltaCdcError, StoreUnavailable
-from delta_cdc.core.options import ApplyOptions
-from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.delta_log import checkpoint
 from delta_cdc.delta_log.actions import Add
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning.apply import plan_apply_async
-from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.waiting import Watch
 from tests.support.http_store import WEATHER, Fault, HttpStore, Request, always, no_fault, sometimes
-from tests.support.logs import EPOCH, FEED, LogTable, seal
+from tests.support.logs import FEED, LogTable
+from tests.support.looks import LOOKS, OUTCOMES, comparable, planned, worlds
 from tests.support.random_logs import DeltalakeHistory, check_log, replayable, seeds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 TEST = "tests/unit/log/test_faults.py"
@@ -127,31 +124,6 @@ def test_random_histories_over_http(store: HttpStore, seed: int) -> None:
 
 
 # -- faults ---------------------------------------------------------------------------------------
-async def _all(actions: AsyncIterator[Any]) -> list[Any]:
-    return [action async for action in actions]
-
-
-LOOKS: dict[str, Callable[[DeltaLog], Awaitable[Any]]] = {
-    "newest": lambda log: log.newest_version(),
-    "newest after": lambda log: log.newest_version(after=1),
-    "far behind": lambda log: log.newest_version(after=-1),
-    "oldest": lambda log: log.oldest_version(),
-    "find": lambda log: log.find(2),
-    "commit": lambda log: log.commit(2),
-    "commits": lambda log: log.commits(range(4)),
-    "snapshot": lambda log: log.snapshot(),
-    "older snapshot": lambda log: log.snapshot(1),
-    "transaction": lambda log: log.transaction("delta-cdc/p"),
-    "files": lambda log: log.files(3),
-    "actions": lambda log: _all(log.actions(2)),
-    "has commit": lambda log: log.has_commit(2),
-    "has file": lambda log: log.has_file("part-00001-0.parquet"),
-    "fingerprint": lambda log: log.fingerprint(2),
-    "version at": lambda log: log.version_at(EPOCH + 1_500, bound="start"),
-    "left over": lambda log: log.left_over(),
-}
-
-
 @pytest.mark.parametrize("kind", QUICK)
 @pytest.mark.parametrize("look", LOOKS)
 def test_a_fault_says_nothing_about_the_table(
@@ -165,11 +137,7 @@ def test_a_fault_says_nothing_about_the_table(
         assert caught.value.retryable
     store.faults = no_fault
     # The same object works again, and says what a fresh one on the local disk says.
-    assert _comparable(run_sync(ask(log))) == _comparable(run_sync(ask(_log(store))))
-
-
-def _comparable(answer: Any) -> Any:
-    return (answer.version, answer.table_id, answer.num_files) if hasattr(answer, "table_id") else answer
+    assert comparable(run_sync(ask(log))) == comparable(run_sync(ask(_log(store))))
 
 
 @pytest.mark.parametrize("kind", ["reset", "truncated"])
@@ -260,87 +228,18 @@ def test_refused_access_is_not_a_missing_table(store: HttpStore, table: LogTable
 
 
 # -- planning -------------------------------------------------------------------------------------
-def _world(root: Path) -> dict[str, tuple[LogTable, LogTable | None]]:
-    """Sources and targets, each with an outcome of its own: a plan, or the error of one gate."""
-    made: dict[str, tuple[LogTable, LogTable | None]] = {}
-
-    def pair(name: str, target: bool = True) -> LogTable:
-        source = LogTable(root / name / "source", table_id=f"{name}-id", configuration=FEED).create()
-        for _ in range(4):
-            source.append()
-        made[name] = source, _target(root / name / "target", source) if target else None
-        return source
-
-    source = pair("increment")
-    for _ in range(6):
-        source.append()
-    source.optimize()
-    pair("quiet")
-    pair("only optimized").optimize()
-    pair("load", target=False)
-    source = pair("cleaned")
-    for _ in range(5):
-        source.append()
-    source.checkpoint(*range(8))
-    source = pair("feed off")
-    source.set_properties()
-    source.overwrite()
-    source = pair("gap")
-    for _ in range(3):
-        source.append()
-    source.file(6).unlink()
-    pair("made again")
-    source = made["made again"][0]
-    for version in range(5):
-        source.file(version).unlink()
-    again = LogTable(source.path, table_id="another", configuration=FEED, created=EPOCH + 1).create()
-    for _ in range(6):
-        again.append(at=EPOCH + 1)
-    pair("target replaced")
-    target = made["target replaced"][1]
-    target.overwrite()
-    return made
-
-
-def _target(path: Path, source: LogTable) -> LogTable:
-    made = LogTable(path, table_id=f"target of {source.table_id}")
-    made.write_seal(seal(1_000, 3, source=source, kind="load"))
-    made.write_seal(seal(1_001, 4, source=source))
-    return made
-
-
 async def _outcome(store: HttpStore, name: str) -> str:
-    request = ApplyRequest(
-        pipeline="p",
-        source=store.uri(f"{name}/source"),
-        target=store.uri(f"{name}/target"),
-        options=ApplyOptions(keys=("id",)),
-        storage_options=store.options(**IMPATIENT),
-    )
+    tables = store.uri(f"{name}/source"), store.uri(f"{name}/target")
     try:
-        plan = await plan_apply_async(request, Memory(now_ms=EPOCH + 60_000))
+        return await planned(*tables, store.options(**IMPATIENT))
     except StoreUnavailable:
         raise
     except DeltaCdcError as error:
         return f"{type(error).__name__}: {error}"
-    return f"{plan}\n{plan.spec}"
-
-
-OUTCOMES = {
-    "increment": "versions 5-11",
-    "quiet": "nothing: no process",
-    "only optimized": "nothing: no process",
-    "load": "the snapshot of version 4",
-    "cleaned": "VersionsExpired",
-    "feed off": "by snapshot_diff",
-    "gap": "LogGap",
-    "made again": "SourceTableReplaced",
-    "target replaced": "TargetReplaced",
-}
 
 
 def test_the_worlds_under_faults_have_the_outcomes_they_are_meant_to_have(store: HttpStore) -> None:
-    assert set(_world(store.root)) == set(OUTCOMES)
+    assert set(worlds(store.root)) == set(OUTCOMES)
     for name, expected in OUTCOMES.items():
         assert expected in asyncio.run(_outcome(store, name)), name
 
@@ -364,7 +263,7 @@ async def _judge(store: HttpStore, seed: int, tries: int) -> None:
 
 @pytest.mark.parametrize("seed", seeds(1))
 def test_no_gate_is_misjudged(store: HttpStore, seed: int) -> None:
-    _world(store.root)
+    worlds(store.root)
     with replayable(seed, f"{TEST}::test_no_gate_is_misjudged", []):
         asyncio.run(_judge(store, seed, tries=12))
 
@@ -372,7 +271,7 @@ def test_no_gate_is_misjudged(store: HttpStore, seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(8, first=100))
 def test_no_gate_is_misjudged_over_and_over(store: HttpStore, seed: int) -> None:
-    _world(store.root)
+    worlds(store.root)
     with replayable(seed, f"{TEST}::test_no_gate_is_misjudged_over_and_over", []):
         asyncio.run(_judge(store, seed, tries=48))
 
