@@ -4,12 +4,15 @@ import io.delta.storage.HDFSLogStore;
 import java.io.File;
 import java.io.FileOutputStream;
 import java.io.IOException;
+import java.nio.file.AccessDeniedException;
 import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.FileSystemException;
 import java.nio.file.FileSystems;
 import java.nio.file.Files;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Iterator;
+import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -25,6 +28,11 @@ import org.apache.hadoop.fs.permission.FsPermission;
 public class FileLinkLogStore extends HDFSLogStore {
     private static final boolean HAS_PERMISSIONS =
         FileSystems.getDefault().supportedFileAttributeViews().contains("posix");
+
+    /** Reasons that say nothing about hard links, as the C library words them. */
+    private static final Set<String> TRANSIENT = Set.of(
+        "Input/output error", "No space left on device", "Disk quota exceeded", "Permission denied",
+        "Read-only file system", "Stale file handle", "Connection timed out");
 
     public FileLinkLogStore(Configuration conf) {
         super(conf);
@@ -68,8 +76,17 @@ public class FileLinkLogStore extends HDFSLogStore {
         } catch (FileAlreadyExistsException taken) {
             throw taken;
         } catch (IOException | UnsupportedOperationException failure) {
+            if (isOfTheDevice(failure)) {
+                throw failure;
+            }
             throw new NoLinkException(file.getParentFile() + " took no hard link: " + failure.getMessage(), failure);
         }
+    }
+
+    /** Return whether a disk failed that may well make hard links: another try can succeed. */
+    private static boolean isOfTheDevice(Exception failure) {
+        String reason = failure instanceof FileSystemException known ? String.valueOf(known.getReason()) : "";
+        return failure instanceof AccessDeniedException || TRANSIENT.contains(reason);
     }
 
     /** Return a path as Hadoop's local file systems understand it. */

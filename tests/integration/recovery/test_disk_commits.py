@@ -103,6 +103,13 @@ def test_a_disk_without_hard_links_takes_a_single_driver_only(tmp_path: Path, pr
     assert storm(promised, programs, OURS, drivers=1, commits=2, failpoints={0: "refuse"}).problems() == []
 
 
+def test_a_disk_that_fails_is_no_disk_without_hard_links(tmp_path: Path, programs: Programs) -> None:
+    """A user who is advised to move the table, or to promise a single driver, would do it for nothing."""
+    broken = storm(Place.on_disk(tmp_path), programs, OURS, drivers=1, commits=1, failpoints={0: "break"})
+    assert "Input/output error" in broken.failures[0]
+    assert REFUSED_COMMIT not in broken.failures[0]
+
+
 # -- in Spark -------------------------------------------------------------------------------------
 def test_our_sessions_commit_with_it(spark: SparkSession, tmp_path: Path) -> None:
     """Delta's own leaves a checksum beside each commit; a table that has them stays readable."""

@@ -6,8 +6,8 @@ import java.util.Random;
  * What happens to a process between its look whether a version exists and the creation of the version, and after that.
  *
  * <p>The system property "failpoint" names it: "pause MS" sleeps for up to so long before each creation, "stop before N"
- * and "stop after N" stop the process (SIGSTOP) at its creation N, "lose N" loses the answer to creation N, and "refuse"
- * is a disk that makes no hard links.
+ * and "stop after N" stop the process (SIGSTOP) at its creation N, "lose N" loses the answer to creation N, "refuse" is
+ * a disk that makes no hard links, and "break" one that fails.
  */
 final class Failpoint {
     private static final String[] KIND = System.getProperty("failpoint", "none").split(" ");
@@ -36,6 +36,9 @@ final class Failpoint {
         boolean isBefore = place.equals("before");
         if (KIND[0].equals("refuse")) {
             throw new FileSystemException("a", "b", "Operation not permitted");
+        }
+        if (KIND[0].equals("break")) {
+            throw new FileSystemException("a", "b", "Input/output error");
         }
         if (KIND[0].equals("lose") && isNow && !isBefore) {
             throw new FileSystemException("a", "b", "Input/output error");
