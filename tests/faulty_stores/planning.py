@@ -20,6 +20,7 @@ from unittest import mock
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.delta_log import checkpoint
 from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.run.publication import publish_versions, published
 from tests.support import faulty_disk, faulty_proxy
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.faulty_proxy import Throttled, Weather, no_fault
@@ -41,7 +42,7 @@ _AGES = [ages for ages in itertools.product(range(_LACKING + 1), repeat=2) if an
 _HISTORIES = 6
 _PATIENT = {"timeout": "20s"}
 _IMPATIENT = {"max_retries": "1", "retry_timeout": "2s", "timeout": "2s"}
-_LAGGING = {*faulty_proxy.LAGGING, *faulty_disk.LAGGING}
+LAGGING = {*faulty_proxy.LAGGING, *faulty_disk.LAGGING}
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,10 @@ class Planning:
 
     # -- a round ------------------------------------------------------------------------------------
     def play(self, seed: int) -> Round:
-        """Ask one question under the faults of a seed."""
+        """Look into a log, or publish versions, under the faults of a seed."""
         draw = Random(seed)
+        if draw.random() < 0.15:
+            return self._published(seed, draw)
         name = draw.choice(self.names)
         look = (
             draw.choice(["plan", "plan", *LOOKS, "masked"]) if name in OUTCOMES else draw.choice(list(LOOKS))
@@ -133,6 +136,34 @@ class Planning:
         made = Round(kinds, result)
         return Round(kinds, f"{name}, {look}: {result}") if made.failed else made
 
+    def _published(self, seed: int, draw: Random) -> Round:
+        """Publish three times, each time until it succeeds; the last one counts."""
+        on_disk = draw.random() < 0.3
+        root = str(self.disk / "published") if on_disk else self.lake.uri("published")
+        manifest = f"{root}/{seed}/versions.json"
+        options = None if on_disk else {**self.lake.options, **_IMPATIENT}
+        kinds: set[str] = set()
+        errors: list[DeltaCdcError] = []
+        for version in range(1, 4):
+            tables = {"p": {"target": "s3://lake/t", "target_version": version, "table_id": "t"}}
+            with (self._disk_faults if on_disk else self._bucket_faults)(draw) as struck:
+                for _ in range(3):
+                    try:
+                        publish_versions(manifest, "g", tables, storage_options=options)
+                        break
+                    except DeltaCdcError as error:
+                        errors.append(error)
+                kinds |= struck()
+            if draw.random() < 0.5:
+                publish_versions(manifest, "g", tables, storage_options=options)
+        publish_versions(manifest, "g", tables, storage_options=options)
+        self.lake.proxy.settled()
+        last = published(manifest, storage_options=options)
+        wrong = [str(error) for error in errors if not error.retryable or str(seed) not in error.message]
+        if last.tables["p"].target_version != version:
+            wrong.append(f"the manifest has {last}")
+        return Round(frozenset(kinds), f"publish: {wrong}" if wrong else "named" if errors else "true")
+
     @staticmethod
     def _judged(found: Any, true: Any, kinds: frozenset[str]) -> str:
         if found == true:
@@ -141,7 +172,7 @@ class Planning:
             return (
                 "named" if "Remedy: " in found[2] and "logs/" in found[2] else f"it names no table: {found}"
             )
-        return "other" if kinds & _LAGGING else f"{str(found)[:600]} instead of {str(true)[:600]}"
+        return "other" if kinds & LAGGING else f"{str(found)[:600]} instead of {str(true)[:600]}"
 
     def _truth(self, name: str, look: str, ages: tuple[int, int], *, on_disk: bool) -> Any:
         """Return the answer without faults.

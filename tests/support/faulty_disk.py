@@ -94,6 +94,9 @@ class FaultyDisk:
                 return None
             path = Path(str(store.prefix), name)
             kind = self.fault(operation, path) if os.path.lexists(path) else None
+            if kind == "torn" and not _is_newest(path):
+                self.struck.pop()
+                return None
             if kind in _ERRORS:
                 code, text = _ERRORS[kind]
                 raise GenericError(
@@ -108,8 +111,7 @@ class FaultyDisk:
         async def get(store: Any, name: str, *, options: Any = None) -> Any:
             kind = answered("get", store, name)
             answer = await real["get_async"](store, name, options=options)
-            is_torn = kind == "torn" and options is None and _is_newest(Path(str(store.prefix), name))
-            return await _Torn.of(answer) if is_torn else answer
+            return await _Torn.of(answer) if kind == "torn" and options is None else answer
 
         def blocking(operation: str) -> Any:
             def call(store: Any, name: str, **given: Any) -> Any:
@@ -148,6 +150,8 @@ class FaultyDisk:
 
 def _is_newest(file: Path) -> bool:
     """Return whether a file is the newest commit of a log."""
+    if file.parent.name != "_delta_log":
+        return False
     names = [name for name in os.listdir(file.parent) if name.endswith(".json")]  # noqa: PTH208
     return file.name == max(names, default="")
 

@@ -153,8 +153,9 @@ def _alone(folder: str) -> Iterator[None]:
     if path is None:
         yield
         return
-    Path(path).mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDONLY)
+    with Storage(folder).named():
+        Path(path).mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDONLY)
     try:
         # Some network disks have no locks.
         with suppress(OSError):
