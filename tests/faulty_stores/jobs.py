@@ -1,8 +1,8 @@
 """Rounds with Spark: applies of both types, and ingests, on a store that fails in each half of the work.
 
 Each round has tables of its own. A run under faults may end with an error that names table and remedy, and
-that a retry may follow; then, without faults, the next run has to lead out. In the end the rows are those of a
-model that shares no code with the project, and each version was applied once.
+that a retry may follow; then, without faults, the next run has to lead out. In the end the rows are those of
+a model that shares no code with the project, and each version was applied once.
 """
 
 from __future__ import annotations

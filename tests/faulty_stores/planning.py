@@ -40,6 +40,7 @@ HANGS = 90.0
 _LACKING = 3
 _AGES = [ages for ages in itertools.product(range(_LACKING + 1), repeat=2) if any(ages)]
 _HISTORIES = 6
+_SHORT = ("cleaned", "increment")
 _PATIENT = {"timeout": "20s"}
 _IMPATIENT = {"max_retries": "1", "retry_timeout": "2s", "timeout": "2s"}
 LAGGING = {*faulty_proxy.LAGGING, *faulty_disk.LAGGING}
@@ -66,16 +67,20 @@ class Planning:
     """Logs in a bucket, and on a disk.
 
     :param disk: an empty folder
+    :param short: a few of the logs
     """
 
-    def __init__(self, lake: Lake, disk: Path) -> None:
+    def __init__(self, lake: Lake, disk: Path, *, short: bool = False) -> None:
         self.lake, self.disk = lake, disk
         self._true: dict[tuple[str, str, tuple[int, int]], Any] = {}
         self.names: list[str] = []
         made = disk / "logs"
         for name in worlds(made):
-            self._ages(made, name)
-        for seed in range(_HISTORIES):
+            if not short or name in _SHORT:
+                self._ages(made, name)
+            else:
+                shutil.rmtree(made / name)
+        for seed in range(0 if short else _HISTORIES):
             self._history(made, seed)
         with_vectors(made / "vectors" / "source")
         self._ages(made, "vectors")

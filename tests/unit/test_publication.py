@@ -15,6 +15,7 @@ from delta_cdc.core.publication import PinnedTable, Publication, view_names
 from delta_cdc.delta_log import requests
 from delta_cdc.run import publication
 from delta_cdc.run.publication import views_manifest
+from tests.support.faulty_disk import FaultyDisk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,15 @@ def test_a_publish_replaces_the_one_before(manifest: str) -> None:
     assert second.number > first.number
     assert {name: one.target_version for name, one in second.tables.items()} == {"a": 2, "b": 1, "c": 0}
     assert publish_versions(manifest, "sales", named(a=2, b=1, c=0)) == second, "nothing is new"
+
+
+def test_a_folder_that_the_disk_does_not_make_is_a_failure_of_the_store(
+    manifest: str, tmp_path: Path
+) -> None:
+    faults = FaultyDisk(tmp_path, lambda operation, *_: "full" if operation == "write" else None)
+    with faults.installed(), pytest.raises(StoreUnavailable, match="No space left on device"):
+        publish_versions(manifest, "sales", named(a=1))
+    assert publish_versions(manifest, "sales", named(a=1)) == published(manifest)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What the simulator assumes about stores is so on real ones: a table of the promises, and the tests of each.
 
-The promises are those of ``tests/simulator/promises.py``, which also names tests that exist for another reason.
-Those that exist for a promise alone are here.
+The promises are those of ``tests/simulator/promises.py``, which also names tests that exist for another
+reason. Those that exist for a promise alone are here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from delta_cdc.core.errors import StoreUnavailable
 from delta_cdc.delta_log.requests import Storage, put_after
 from delta_cdc.delta_log.table import DeltaLog, run_sync
+from tests.faulty_stores.planning import Planning
 from tests.simulator.promises import PROMISES, RULES
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.faulty_proxy import ODD, Once, Throttled, no_fault
@@ -202,3 +203,13 @@ def test_a_store_with_another_clock(lake: Lake, orders: LogTable) -> None:
     wrong = run_sync(_log(lake).commits(range(7)))
     assert [one.sha256 for one in right] == [one.sha256 for one in wrong]
     assert {late.modified - early.modified for early, late in zip(right, wrong, strict=True)} == {7_200_000}
+
+
+# -- the campaign ---------------------------------------------------------------------------------
+def test_rounds_of_plans_on_stores_that_fail(lake: Lake, tmp_path: Path) -> None:
+    """As many as play in some seconds; ``python -m tests.faulty_stores`` plays thousands."""
+    planning = Planning(lake, tmp_path / "disk", short=True)
+    rounds = [planning.play(seed) for seed in range(50)]
+    assert [one.result for one in rounds if one.failed] == []
+    assert len({kind for one in rounds for kind in one.kinds}) > 10
+    assert {"true", "named"} <= {one.result for one in rounds}
