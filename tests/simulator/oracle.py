@@ -196,7 +196,8 @@ class Judge:
         except (Violation, Missing) as error:
             if not self.overwritten:
                 raise
-            return Chain(taint=f"overwritten: {error}")
+            owned = Sealed.of(self.table, version) or (self.chains[version - 1].owned if version else None)
+            return Chain(taint=f"overwritten: {error}", owned=owned)
 
     def _hides(self, version: int) -> bool:
         if self.table.stored(version) is None:

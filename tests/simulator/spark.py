@@ -284,11 +284,12 @@ def _load(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]
     def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
         metrics = {"numOutputRows": len(rows), "numFiles": 1}
         actions = [table.add(sorted(rows, key=str))] if rows else []
+        is_new = begun.version < 0
+        created = table.created(session.world.new_id(), {}, history=_is_history(spec)) if is_new else []
         if step.kind == "reset":
             removed = [table.remove(path) for path in begun.files]
-            return "WRITE", {"mode": "Overwrite"}, metrics, [*removed, *actions]
-        if begun.version < 0:
-            created = table.created(session.world.new_id(), {}, history=_is_history(spec))
+            return "WRITE", {"mode": "Overwrite"}, metrics, [*created, *removed, *actions]
+        if is_new:
             return "WRITE", {"mode": "ErrorIfExists"}, metrics, [*created, *actions]
         if step.planned_on is None:
             raise delta.Conflict("DELTA_PATH_EXISTS")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +22,8 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.watermark import SEAL_FORMAT, TableVersion
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning.reconcile import RecordedWatermark, reconcile, reconcile_async
+from delta_cdc.planning.reconcile import RecordedWatermark, WatermarkBackup, reconcile, reconcile_async
+from delta_cdc.spark.sealed.commit import TableState, overtaken
 from tests.support.logs import EPOCH, LogTable, seal
 
 if TYPE_CHECKING:
@@ -216,6 +219,35 @@ def test_the_sealed_commit_was_cleaned(target: LogTable) -> None:
         target.file(version).unlink()
     with pytest.raises(WatermarkExpired, match="log retention removed version 2"):
         look(target)
+
+
+def test_commits_between_plan_and_seal_were_cleaned(target: LogTable) -> None:
+    """Only a run that published the seal proves what the commits that are gone did."""
+    target.optimize()
+    sealed = seal(102, 9, planned_on=TableVersion("id-1", 1))
+    target.write_seal(sealed)
+    target.checkpoint(0, 1, 2)
+    for copy in (None, seal(102, 8, planned_on=TableVersion("id-1", 1)), sealed):
+        kept = None if copy is None else WatermarkBackup(copy, TableVersion("id-1", 3)).to_dict()
+        found = partial(reconcile, DeltaLog(target.uri), "p", backup=lambda kept=kept: kept)
+        if copy is sealed:
+            recorded = found()
+            assert recorded is not None
+            assert recorded.seal == sealed
+            assert recorded.commit is not None
+        else:
+            with pytest.raises(WatermarkExpired, match="Log retention removed version 2 between them"):
+                found()
+
+
+def test_a_job_commits_nothing_after_commits_that_were_cleaned() -> None:
+    optimize = {"version": 3, "operation": "OPTIMIZE", "operationParameters": {}}
+    now, planned = TableState("id-1", 3, False, {}), TableVersion("id-1", 1)
+    for rows, wanted in (([optimize], "were cleaned"), ([optimize, {**optimize, "version": 2}], "")):
+        found = SimpleNamespace(collect=lambda rows=rows: rows)
+        session: Any = SimpleNamespace(sql=lambda text, found=found: SimpleNamespace(select=lambda *names: found))
+        assert wanted in (overtaken(session, "/t", planned, now) or "")
+        assert bool(wanted) == (overtaken(session, "/t", planned, now) is not None)
 
 
 def test_a_hole_in_the_targets_log(target: LogTable) -> None:

@@ -179,7 +179,7 @@ async def reconcile_async(
 
     :param log: the target's log
     :param backup: returns the watermark backup (:meth:`WatermarkBackup.to_dict`), or anything else if there
-        is no backup; called only if the sealed commit was cleaned from the log
+        is no backup; called only if commits that prove the seal were cleaned from the log
     :param declared: the caller sets a baseline: rows without a seal are no error, and the result has no seal.
         A seal that expired is still an error
     :param closed: also return the last seal of a pipeline whose target another pipeline took over
@@ -193,7 +193,8 @@ async def reconcile_async(
     :raises TargetChangedUnderneath: such a change lies between planning and the newest seal
     :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
     :raises TargetWithoutWatermark: the table holds rows, but no seal of this pipeline
-    :raises WatermarkExpired: the sealed commit was cleaned from the log, and no watermark backup replaces it
+    :raises WatermarkExpired: the sealed commit, or one between it and its plan, was cleaned from the log, and no
+        watermark backup replaces it
     :raises PipelineTakenOver: another pipeline took the target over
     :raises TransactionRetentionSet: the table would forget the recorded watermark
     :raises VersionsExpired: the log lacks files that the newest version needs, as :exc:`LogGap`
@@ -243,11 +244,9 @@ async def _reconciled(
         await _refuse_left_files(log, walk)
     if walk.cleaned is not None and stored is not None:
         # A baseline does not help: an initial_load that stays in a DAG would set an old version.
-        # The backup is in Airflow, and reading it is a network call.
-        copy = WatermarkBackup.from_dict(await asyncio.to_thread(backup)) if backup else None
-        recorded = _from_backup(walk, state, pipeline, stored, copy)
+        recorded = _from_backup(walk, state, pipeline, stored, await _copy(backup))
     elif walk.seal is not None and walk.commit is not None:
-        recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored)
+        recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored, backup)
         # This has read older commits, too.
         chain.compare()
     else:
@@ -278,9 +277,15 @@ async def _sealed(
     commit: Commit,
     state: TableState,
     stored: int | None,
+    backup: Callable[[], Any] | None,
 ) -> RecordedWatermark:
-    await _refuse_underneath(history, state, seal, commit)
+    cleaned = await _refuse_underneath(history, state, seal, commit)
     _refuse_replaced(state, walk)
+    if cleaned is not None:
+        # A run that published this seal has seen the commits that are gone.
+        copy = await _copy(backup)
+        if copy is None or copy.seal != seal or copy.target.commit_hash not in (None, commit.sha256):
+            raise _unproven(state, seal, commit, cleaned)
     number = seal.number if stored is None else stored
     return RecordedWatermark(
         seal=seal,
@@ -289,6 +294,11 @@ async def _sealed(
         notes=tuple(walk.notes),
         commit=commit,
     )
+
+
+async def _copy(backup: Callable[[], Any] | None) -> WatermarkBackup | None:
+    # The backup is in Airflow, and reading it is a network call.
+    return WatermarkBackup.from_dict(await asyncio.to_thread(backup)) if backup else None
 
 
 def _from_backup(
@@ -606,6 +616,16 @@ def _expired(
     )
 
 
+def _unproven(state: TableState, seal: Seal, commit: Commit, version: int) -> WatermarkExpired:
+    return WatermarkExpired(
+        f"Version {commit.version} of the target {state.uri}, which carries {seal.reach} of pipeline "
+        f"{seal.pipeline}, was planned on version {seal.step.planned_on}. Log retention removed version "
+        f"{version} between them, and nothing shows whether it restored or replaced the target.",
+        remedy='compare the target with its source, then run an apply with mode="reset", which replaces all '
+        "rows; or drop the target, and the next run loads it again.",
+    )
+
+
 def _refuse_lost(state: TableState, walk: _Walk, pipeline: str, stored: int | None) -> None:
     """Refuse a log whose newest transaction of the pipeline is not the one of its newest sealed commit.
 
@@ -643,11 +663,18 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
         )
 
 
-async def _refuse_underneath(history: History, state: TableState, seal: Seal, commit: Commit) -> None:
+async def _refuse_underneath(
+    history: History, state: TableState, seal: Seal, commit: Commit
+) -> int | None:
+    """Refuse a change of all rows between the version that a commit was planned on and the commit.
+
+    :return: a version between them that log cleanup removed, and whose change is not known; None if there is
+        no such version
+    """
     planned = seal.step.planned_on
     # A reset replaces all rows, so earlier changes do not matter.
     if planned is None or seal.step.kind == "reset":
-        return
+        return None
     if planned.table_id == state.table_id and planned.version >= commit.version:
         # Only a table that was put back from a copy of its files while the job ran loses that version.
         raise history_changed(
@@ -657,7 +684,8 @@ async def _refuse_underneath(history: History, state: TableState, seal: Seal, co
             f"{planned.version}: the commits between are lost",
             commit.version - 1,
         )
-    async for between in Back(history, commit.version - 1, planned.version):
+    back = Back(history, commit.version - 1, planned.version)
+    async for between in back:
         renewed = between.metadata is not None and between.metadata.id != planned.table_id
         if renewed or restores(between) or replaces(between):
             raise TargetChangedUnderneath(
@@ -667,3 +695,4 @@ async def _refuse_underneath(history: History, state: TableState, seal: Seal, co
                 remedy=f"RESTORE the target to version {commit.version - 1}, the one before that commit, "
                 "then run again.",
             )
+    return back.cleaned

@@ -182,13 +182,17 @@ def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now:
     if newer_commits == 0:
         return None
     history = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {newer_commits}")
-    for row in history.select("version", "operation", "operationParameters").collect():
+    rows = history.select("version", "operation", "operationParameters").collect()
+    newer = [row for row in rows if row["version"] > planned_on.version]
+    for row in newer:
         operation = row["operation"]
         undoes_commits = is_restore(operation) or replaces_all_rows(operation, row["operationParameters"])
-        if row["version"] > planned_on.version and undoes_commits:
+        if undoes_commits:
             return (
                 f"version {row['version']} of the target {target} is a {row['operation']} made since planning"
             )
+    if len(newer) < newer_commits:
+        return f"commits to the target {target} made since planning were cleaned from its log"
     return None
 
 
