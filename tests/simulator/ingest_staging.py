@@ -16,6 +16,7 @@ from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import forget_saved_plans
 from delta_cdc.spark.sealed.steps import SealedSteps
 from delta_cdc.spark.staging import PreparedRows, ReadSteps, _adds
+from tests.simulator import delta
 from tests.simulator.airflow import Plans, Reset
 from tests.simulator.ingest_frames import value_of
 from tests.simulator.ingest_oracle import Batch
@@ -24,7 +25,6 @@ from tests.simulator.oracle import Violation
 if TYPE_CHECKING:
     from delta_cdc.core.spec import JobResult
     from delta_cdc.core.steps import Step
-    from tests.simulator import delta
     from tests.simulator.airflow import DagRun
     from tests.simulator.ingest_airflow import IngestAirflow
     from tests.simulator.ingest_world import IngestWorld
@@ -61,6 +61,8 @@ class StagedSteps(ReadSteps):
             if begun.version < 0:
                 created = table.created(session.world.new_id(), {})
                 return "WRITE", {"mode": "Overwrite"}, metrics, [*created, *actions]
+            if step.planned_on is None:
+                raise delta.Conflict("DELTA_PATH_EXISTS")
             if replaces:
                 removed = [table.remove(path) for path in begun.files]
                 return "WRITE", {"mode": "Overwrite"}, metrics, [*removed, *actions]

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.delta_log.requests import Storage
     from tests.simulator.airflow import DagRun
+    from tests.simulator.hub import Process
     from tests.simulator.ingest_oracle import Place
     from tests.simulator.world import Event
 
@@ -120,6 +121,10 @@ class IngestWorld(World):
         self.continues = schedule.continues
         #: The name of a job's process -> what it reads.
         self.reading: dict[str, str] = {}
+        #: The jobs that ran while another one committed to the log, and the batches whose quarantine such a
+        #: job has written: the quarantine comes before the commit, so both jobs may have the same record.
+        self._racing: set[Process] = set()
+        self.raced: set[tuple[str, int]] = set()
         self._ids = 0
         records = Records()
         self.topic = Topic(self, records)
@@ -164,6 +169,11 @@ class IngestWorld(World):
 
     def committed(self, key: str, content: bytes) -> None:
         table, _, name = key.partition("/_delta_log/")
+        job = self.hub.running
+        if table == "log":
+            self._racing.update(process for process in self.hub.processes if process is not job)
+        elif table == "log__quarantine" and job in self._racing and (batch := _batch_of(content)):
+            self.raced.add(batch)
         self.tell(
             f"{self.hub.running.name} commits version {int(name[:20])} of {table}{_sealed_text(content)}"
         )
@@ -356,6 +366,11 @@ class IngestWorld(World):
         state = ingest_spark.folded(self.log.rows(self.log.snapshot()))
         if rows != sorted([list(item) for item in state.items()], key=str):
             raise Violation(f"after a clean run, the target has {rows}, and the events make {state}")
+
+
+def _batch_of(content: bytes) -> tuple[str, int] | None:
+    text = json.loads(content.splitlines()[0])["commitInfo"].get("userMetadata")
+    return None if text is None else (json.loads(text)["pipeline"], json.loads(text)["number"])
 
 
 def _sealed_text(content: bytes) -> str:

@@ -96,10 +96,32 @@ _ACCIDENTS_OF = (
     ("airflow", _AIRFLOW),
     ("form", _FORM),
 )
-#: How many of the schedules have a group, and how many have a race.
-_GROUPS, _RACED = 0.2, 0.35
-#: The last step at which an event of a schedule happens.
-_LONGEST = 320
+
+
+@dataclass(frozen=True)
+class Length:
+    """How much happens in a schedule.
+
+    :param last: the last step at which an event happens
+    :param statements, runs: at most this many, and at least one
+    :param faults, accidents: how many, as a choice
+    :param groups, races: how many of the schedules have a group, or a race
+    """
+
+    last: int
+    statements: int
+    runs: int
+    faults: tuple[int, ...]
+    accidents: tuple[int, ...]
+    groups: float
+    races: float
+
+
+_LONG = Length(320, 4, 3, (0, 1, 1, 2, 2, 3, 4), (0, 1, 1, 2, 2, 3), 0.2, 0.35)
+_MIDDLE = Length(200, 2, 2, (0, 1, 1, 2), (0, 1, 1, 2), 0.1, 0.35)
+_SHORT = Length(140, 1, 1, (0, 1, 1), (0, 1), 0.03, 0.35)
+#: One is drawn for each schedule.
+LENGTHS = (_SHORT, _SHORT, _SHORT, _SHORT, _SHORT, _MIDDLE, _MIDDLE, _LONG)
 
 
 #: A job of p was frozen after its last look at a table, and commits into the one that q has made there since.
@@ -179,15 +201,16 @@ def drawn(seed: int) -> Schedule:
     random = Random(seed)
     kind = random.choice(("type1", "type1", "type2", "append"))
     promise = PROMISES[random.choice(tuple(PROMISES))]
-    group = random.random() < _GROUPS
-    work, faults = _work(random), _faults(random, promise)
-    events = [Event(0, "run", "p", number=2), *work, *faults, *_accidents(random)]
+    length = random.choice(LENGTHS)
+    group = random.random() < length.groups
+    work, faults = _work(random, length), _faults(random, promise, length)
+    events = [Event(0, "run", "p", number=2), *work, *faults, *_accidents(random, length)]
     if group:
-        events += _group_work(random)
-    if random.random() < _RACED:
-        events += _race(random)
+        events += _group_work(random, length)
+    if random.random() < length.races:
+        events += _race(random, length)
     if promise.torn and random.random() < 0.5:
-        events.append(Event(random.randrange(_LONGEST), "source", "tear", number=random.randrange(100)))
+        events.append(Event(random.randrange(length.last), "source", "tear", number=random.randrange(100)))
     return Schedule(
         seed,
         kind,
@@ -203,21 +226,21 @@ def drawn(seed: int) -> Schedule:
     )
 
 
-def _work(random: Random) -> list[Event]:
+def _work(random: Random, length: Length) -> list[Event]:
     """Return statements of the source, and runs."""
     events = []
-    for _ in range(random.randint(1, 4)):
-        at = random.randrange(_LONGEST)
+    for _ in range(random.randint(1, length.statements)):
+        at = random.randrange(length.last)
         events.append(Event(at, "source", random.choice(_SOURCE), number=random.randrange(100)))
-    for _ in range(random.randint(1, 3)):
-        pipeline = "p" if random.random() < 0.9 else "q"
-        events.append(Event(random.randrange(_LONGEST), "run", pipeline, number=random.randrange(1, 100)))
+    for _ in range(random.randint(1, length.runs)):
+        at, pipeline = random.randrange(length.last), "p" if random.random() < 0.9 else "q"
+        events.append(Event(at, "run", pipeline, number=random.randrange(1, 100)))
     return events
 
 
-def _race(random: Random) -> list[Event]:
+def _race(random: Random, length: Length) -> list[Event]:
     """Return a run with work, which is frozen at a step while another writer changes its tables."""
-    at = random.randrange(60, 260)
+    at = random.randrange(60, length.last - 60)
     what, name = random.choice(_RACING)
     freeze = (40 + random.randrange(170)) * 37 + random.randrange(37)
     return [
@@ -228,39 +251,39 @@ def _race(random: Random) -> list[Event]:
     ]
 
 
-def _group_work(random: Random) -> list[Event]:
+def _group_work(random: Random, length: Length) -> list[Event]:
     """Return runs of the group, and statements of its other source."""
     events = []
     for _ in range(random.randint(1, 3)):
-        at, number = random.randrange(_LONGEST), random.randrange(1, 100)
+        at, number = random.randrange(length.last), random.randrange(1, 100)
         events.append(Event(at, "group", "g", number=number))
     for _ in range(random.randint(1, 2)):
-        at, name = random.randrange(_LONGEST), random.choice(("append", "update", "delete"))
+        at, name = random.randrange(length.last), random.choice(("append", "update", "delete"))
         events.append(Event(at, "source2", name, number=random.randrange(100)))
     return events
 
 
-def _faults(random: Random, promise: Promise) -> list[Event]:
+def _faults(random: Random, promise: Promise, length: Length) -> list[Event]:
     events = []
-    for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4))):
+    for _ in range(random.choice(length.faults)):
         aim = random.choice(_AIMS if random.random() < 0.7 else _STEPS)
         names = faults_of(aim, promise) if aim else ("crash", "freeze", "error", "lost", "short", "throttle")
-        at, number = random.randrange(_LONGEST), random.randrange(10_000)
+        at, number = random.randrange(length.last), random.randrange(10_000)
         events.append(Event(at, "fault", random.choice(names), aim, number))
     if not promise.safe and random.random() < 0.5:
-        at, number = random.randrange(40, _LONGEST), random.randrange(10_000) | 1
+        at, number = random.randrange(40, length.last), random.randrange(10_000) | 1
         events.append(Event(at, "fault", "freeze", "commit_put", number))
     return events
 
 
-def _accidents(random: Random) -> list[Event]:
+def _accidents(random: Random, length: Length) -> list[Event]:
     """Return what other writers, people and Airflow do."""
     events = []
-    for _ in range(random.choice((0, 1, 1, 2, 2, 3))):
+    for _ in range(random.choice(length.accidents)):
         what, names = random.choice(_ACCIDENTS_OF)
         if random.random() < 0.2:
             what, names = "source", _ACCIDENTS
-        at, name = random.randrange(40, _LONGEST), random.choice(names)
+        at, name = random.randrange(40, length.last), random.choice(names)
         events.append(Event(at, what, name, number=random.randrange(100)))
     return events
 

@@ -108,6 +108,8 @@ class Session:
         match = _PAST.fullmatch(text)
         assert match is not None, text
         table, now = self.read_log(match[1])
+        if now.version < 0:
+            raise delta.Missing("DELTA_TABLE_NOT_FOUND")
         oldest = max(len(table.cleaned) - 1, now.version - int(match[2]))
         versions = range(now.version, oldest, -1)
         return Rows(

@@ -245,7 +245,9 @@ def test_a_job_commits_nothing_after_commits_that_were_cleaned() -> None:
     now, planned = TableState("id-1", 3, False, {}), TableVersion("id-1", 1)
     for rows, wanted in (([optimize], "were cleaned"), ([optimize, {**optimize, "version": 2}], "")):
         found = SimpleNamespace(collect=lambda rows=rows: rows)
-        session: Any = SimpleNamespace(sql=lambda text, found=found: SimpleNamespace(select=lambda *names: found))
+        session: Any = SimpleNamespace(
+            sql=lambda text, found=found: SimpleNamespace(select=lambda *names: found)
+        )
         assert wanted in (overtaken(session, "/t", planned, now) or "")
         assert bool(wanted) == (overtaken(session, "/t", planned, now) is not None)
 

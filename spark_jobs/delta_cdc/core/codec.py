@@ -205,6 +205,10 @@ _PATIENT.parse_string = _long_string  # type: ignore[attr-defined]
 _PATIENT.scan_once = json.scanner.py_make_scanner(_PATIENT)  # type: ignore[attr-defined]
 
 
+#: Most values are one of these, and a look at the fields of a dataclass costs more than one at the type.
+_SCALARS = (str, int, float)
+
+
 def identity(value: Any) -> str:
     """Return the JSON text of a value without the fields that are :data:`OUTSIDE_IDENTITY`."""
     return dumps(encoded(value, whole=False))
@@ -215,6 +219,8 @@ def encoded(value: Any, *, whole: bool = True) -> Any:
 
     :param whole: with the fields that are :data:`OUTSIDE_IDENTITY`
     """
+    if value is None or isinstance(value, _SCALARS):
+        return value
     if is_dataclass(value):
         return {
             field.name: encoded(getattr(value, field.name), whole=whole)

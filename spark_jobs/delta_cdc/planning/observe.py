@@ -197,18 +197,24 @@ async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) 
     """Take over another pipeline's recorded watermark, unless this pipeline has its own.
 
     The other pipeline's closing seal comes first, and this pipeline's first seal number follows from it: so
-    only one of two concurrent planners can take over, regardless of the step at which they conflict.
+    only one of two concurrent planners can take over, regardless of the step at which they conflict. So too
+    if the other pipeline has closed this one, and has no first seal yet: its number is used to close it.
     """
     recorded, pipeline = observed.recorded, observed.request.pipeline
-    if recorded is None or (recorded.seal is not None and recorded.seal.successor is None):
+    own = None if recorded is None else recorded.seal
+    if recorded is None or (own is not None and own.successor is None):
         return observed
-    if recorded.seal is not None and recorded.seal.successor != name:
-        raise adopted_by(recorded.target, recorded.seal)
-    other = await reconcile_async(target, name, closed=True)
-    if other is None or other.seal is None:
+    if own is not None and own.successor != name:
+        raise adopted_by(recorded.target, own)
+    other = await reconcile_async(target, name, closed=True, declared=own is not None)
+    if other is None or (other.seal is None and own is None):
         # The table is empty and has no seal: there is nothing to take over, so load it.
         return observed
     seal = other.seal
+    if own is not None and (seal is None or seal.number < own.number):
+        # Older seals of the other pipeline have an older watermark.
+        seal, other = replace(own, successor=None), replace(recorded, next_number=other.next_number)
+    assert seal is not None
     if seal.successor is not None and seal.successor != pipeline:
         raise PipelineTakenOver(
             f"Pipeline {seal.successor} already took over the target {recorded.target.uri} from {name}.",
@@ -224,7 +230,7 @@ async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) 
     )
     steps, closing = [], seal.number
     if seal.successor is None:
-        closing = other.next_number
+        closing = max(other.next_number, own.number + 1 if own is not None else 0)
         steps.append(replace(step, seal_number=closing, read=NoRows(name, pipeline)))
     number = max(closing + 1, recorded.next_number)
     steps.append(replace(step, seal_number=number))

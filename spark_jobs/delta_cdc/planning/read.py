@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from delta_cdc.core.requests import ReadRequest
+    from delta_cdc.core.watermark import TableVersion
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
     from delta_cdc.planning.reconcile import RecordedWatermark
@@ -99,6 +100,7 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
 
 async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
     staging = DeltaLog(request.staging, request.storage_options)
+    lowest, planned_on = await turn(staging, request.pipeline)
     observed, batch_found = await _look(request, memory, staging)
     fits = await fitting(observed, batch_found)
     batch, replaced_notes = await batch_to_continue(observed, fits)
@@ -111,7 +113,8 @@ async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:
     work = await _work(observed, batch)
     if isinstance(work, ranges.Nothing):
         return await _idle(observed, work, replaced_notes)
-    return await _planned(observed, staging, batch, work, replaced_notes)
+    number = max(observed.next_number, lowest)
+    return await _planned(observed, batch, work, replaced_notes, number, planned_on)
 
 
 async def _look(
@@ -272,15 +275,15 @@ def _baseline(request: ReadRequest) -> str:
 # -- the spec -----------------------------------------------------------------------------------
 async def _planned(
     observed: Observation[ReadRequest],
-    staging: DeltaLog,
     batch: Batch | None,
     work: _Work,
     notes: tuple[str, ...],
+    number: int,
+    planned_on: TableVersion | None,
 ) -> Plan:
     request = observed.request
     ending = work.steps[-1].ending_version
     validation.check_feed_columns(work.at_end.schema_columns, observed.source.uri, ending)
-    number, planned_on = await turn(staging, request.pipeline, observed.next_number)
     numbered = [
         replace(step, seal_number=number + position, planned_on=None)
         for position, step in enumerate(work.steps)

@@ -193,8 +193,8 @@ async def reconcile_async(
     :raises TargetChangedUnderneath: such a change lies between planning and the newest seal
     :raises TargetHistoryChanged: a commit was overwritten, forged or put back from a backup
     :raises TargetWithoutWatermark: the table holds rows, but no seal of this pipeline
-    :raises WatermarkExpired: the sealed commit, or one between it and its plan, was cleaned from the log, and no
-        watermark backup replaces it
+    :raises WatermarkExpired: the sealed commit, or one between it and its plan, was cleaned from the log, and
+        no watermark backup replaces it
     :raises PipelineTakenOver: another pipeline took the target over
     :raises TransactionRetentionSet: the table would forget the recorded watermark
     :raises VersionsExpired: the log lacks files that the newest version needs, as :exc:`LogGap`
@@ -663,9 +663,7 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
         )
 
 
-async def _refuse_underneath(
-    history: History, state: TableState, seal: Seal, commit: Commit
-) -> int | None:
+async def _refuse_underneath(history: History, state: TableState, seal: Seal, commit: Commit) -> int | None:
     """Refuse a change of all rows between the version that a commit was planned on and the commit.
 
     :return: a version between them that log cleanup removed, and whose change is not known; None if there is

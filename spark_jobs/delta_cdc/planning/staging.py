@@ -380,16 +380,19 @@ async def _why_unfit(observed: Observation[ReadRequest], batch: Batch) -> str | 
     return None
 
 
-async def turn(staging: DeltaLog, pipeline: str, number: int) -> tuple[int, TableVersion | None]:
-    """Return the seal number for a new batch, and the table state to write it on.
+async def turn(staging: DeltaLog, pipeline: str) -> tuple[int, TableVersion | None]:
+    """Return the lowest seal number for a new batch, and the table state to write it on.
 
     If a batch was read but never applied and the target was then restored, staging is a number ahead of the
     target. A new batch needs a higher number still, or Delta would skip it.
+
+    Call it before the look for an open batch: of a batch that another run adds after the call, the number is
+    not lower, so Delta skips the new one.
     """
     try:
         state = await staging.snapshot()
     except (TableNotFound, NotADeltaTable):
-        return number, None
+        return 0, None
     stored = await staging.transaction(app_id(pipeline))
     newest_hash = known_hash(staging.history(), state.version)
-    return max(number, (stored or 0) + 1), TableVersion(state.table_id, state.version, newest_hash)
+    return (stored or 0) + 1, TableVersion(state.table_id, state.version, newest_hash)

@@ -159,7 +159,9 @@ def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[],
     if step.kind == "apply" and _adds(spec, step):
         return lambda: writer.mode("append").option("mergeSchema", "true").save(spec.staging_uri)
     options = {"overwriteSchema": "true", "delta.enableChangeDataFeed": "false"}
-    writer = writer.mode("overwrite").options(**options, **layout.mapping(rows.columns))
+    # Another run may have made the table since planning, and its batch may be delivered.
+    mode = "error" if step.planned_on is None else "overwrite"
+    writer = writer.mode(mode).options(**options, **layout.mapping(rows.columns))
     return lambda: writer.save(spec.staging_uri)
 
 

@@ -387,6 +387,30 @@ def test_the_target_can_be_taken_back(tables: Tables) -> None:
     assert steps(plan) == [("take_over", "q", 5, 5, 103), ("take_over", None, 5, 5, 104)]
 
 
+@pytest.mark.parametrize("has_begun_before", [True, False])
+def test_half_an_adoption_is_taken_back_at_the_newest_watermark(
+    tables: Tables, has_begun_before: bool
+) -> None:
+    """r closed q and crashed; older seals of r, at an older watermark, do not count."""
+    number = 200
+    if has_begun_before:
+        made = seal(200, 2, source=tables.source, pipeline="r", kind="load")
+        tables.target.write_seal(replace(made, successor="q"), rows=False)
+        number = 201
+    tables.target.write_seal(seal(number, 4, source=tables.source, pipeline="q"))
+    made = seal(number + 1, 4, source=tables.source, kind="take_over", pipeline="q")
+    tables.target.write_seal(replace(made, successor="r"), rows=False)
+    plan = tables.apply(pipeline="q", take_over_from="r")
+    # The number that r's first seal would have.
+    numbers = (number + 2, number + 3) if has_begun_before else (EPOCH, EPOCH + 1)
+    assert steps(plan) == [
+        ("take_over", "r", 4, 4, numbers[0]),
+        ("take_over", None, 4, 4, numbers[1]),
+        ("apply", None, 5, 5, numbers[1] + 1),
+    ]
+    assert plan.steps[0].read.successor == "q"
+
+
 def test_a_pipeline_that_was_adopted_does_not_come_back_by_its_own_adoption(tables: Tables) -> None:
     """p adopted from x, and take_over_from stays in its DAG; then q adopted from p."""
     tables.sealed(2)
