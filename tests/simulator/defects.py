@@ -64,7 +64,7 @@ DEFECTS = (
     Defect(
         "The events of a replaced target leave out the commits before.",
         "planning.reconcile",
-        "            if _table_id(seal, commit) not in (None, state.table_id):",
+        "            if table_id_of(seal, commit) not in (None, state.table_id):",
         "            if False:",
         1,
     ),

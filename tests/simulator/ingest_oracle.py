@@ -242,7 +242,7 @@ def _holds(entry: dict[str, Any], at: dict[str, Any]) -> bool:
 
 def place_of(at: dict[str, Any]) -> Place:
     if at["file"] is not None:
-        return str(at["file"]).partition("://bucket/")[2], ""
+        return str(at["file"]).rpartition("/bucket/")[2], ""
     return f"{at['topic']}/{at['partition']}", str(at["offset"])
 
 

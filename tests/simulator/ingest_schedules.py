@@ -40,9 +40,37 @@ _DAMAGE = (
     *("drop log", "drop both", "optimize log", "optimize log__ingested"),
 )
 _CARE = ("optimize log", "optimize log__ingested", "drop log__ingested", "restore log__ingested")
-#: The stores of these schedules. What other stores promise concerns a single commit, and is played by the
-#: schedules of applies.
-_STORES = ("gs", "s3, conditional writes", "s3, DynamoDB")
+#: The stores of these schedules. A store that overwrites a commit is played by the schedules of applies.
+_STORES = (
+    *("gs", "abfss", "s3, conditional writes", "s3, DynamoDB", "s3, listings that lag"),
+    *("disk, our log store", "disk, files that are seen while they are written"),
+)
+#: The steps of a run, by their whole names: a part of all faults is drawn evenly from the pairs of a step and
+#: a fault.
+_STEPS = (
+    *(f"plan.{name}" for name in ("announced", "get", "head", "list", "offsets", "sleep")),
+    *(f"plan.{name}" for name in ("state_get", "state_set", "state_delete")),
+    *(f"confirm.{name}" for name in ("announced", "get", "head", "list")),
+    *(f"confirm.{name}" for name in ("state_get", "state_set", "state_delete")),
+    *(f"publish.{name}" for name in ("backup_set", "state_delete", "success", "xcom")),
+    *(f"job.{name}" for name in ("commit", "hash", "read_log", "read_source", "start", "write_data")),
+    *(
+        f"{of}.{name}"
+        for of in ("log", "record", "quarantine")
+        for name in ("commit", "read_log", "write_data")
+    ),
+    *("task.answer", "task.submit"),
+)
+#: The same of runs that also apply the log, stage it, or replay the quarantine.
+_TARGET = tuple(
+    f"then.{name}"
+    for name in ("commit", "get", "hash", "head", "list", "read_log", "read_source", "write_data")
+)
+_STAGING = (
+    *("deliver.commit", "deliver.read_log"),
+    *(f"staging.{name}" for name in ("commit", "read_log", "write_data")),
+)
+_SETTLE = tuple(f"settle.{name}" for name in ("commit", "read_log", "write_data"))
 #: The last step at which an event of a schedule happens.
 _LONGEST = 420
 
@@ -53,10 +81,12 @@ def drawn(seed: int) -> IngestSchedule:
     source = random.choice(("files", "files", "topic"))
     use = random.choice(("", "", "target", "target", "staging"))
     promise = PROMISES[random.choice(_STORES)]
+    settles = source == "files" and random.random() < 0.1
     events = [
         *_delivered(random, source),
         *_runs(random, use),
-        *_faults(random, promise),
+        *_faults(random, promise, use, settles=settles),
+        *(_settled(random) if settles else ()),
         *_accidents(random, _CARE if use else _DAMAGE),
         *(_vanished(random) if source == "files" and random.random() < 0.1 else ()),
     ]
@@ -66,6 +96,8 @@ def drawn(seed: int) -> IngestSchedule:
         promise.scheme,
         tuple(events),
         lag=promise.lag,
+        torn=promise.torn,
+        stale=promise.stale,
         source=source,
         target=use == "target",
         ordered=source == "files" and random.random() < 0.15,
@@ -104,12 +136,23 @@ def _runs(random: Random, use: str) -> Iterator[Event]:
             yield Event(random.randrange(80, _LONGEST), "run", "s", number=random.randrange(100))
 
 
-def _faults(random: Random, promise: Promise) -> Iterator[Event]:
+def _faults(random: Random, promise: Promise, use: str, *, settles: bool) -> Iterator[Event]:
+    of_use = {"target": _TARGET, "staging": _STAGING}.get(use, ())
     for _ in range(random.choice((0, 1, 1, 2, 2, 3, 4))):
-        aim = random.choice(_AIMS)
+        aim = random.choice(_AIMS if random.random() < 0.6 else (*_STEPS, *of_use, *of_use, *of_use))
+        if settles and random.random() < 0.7:
+            aim = random.choice(_SETTLE)
         faults = faults_of(aim, promise) if aim else ("crash", "freeze", "error", "lost", "short", "throttle")
         at, number = random.randrange(_LONGEST), random.randrange(10_000)
         yield Event(at, "fault", random.choice(faults), aim, number)
+
+
+def _settled(random: Random) -> Iterator[Event]:
+    """Yield a correction of the adapter, and a replay, which then has records to remove from quarantine."""
+    at = random.randrange(200, _LONGEST)
+    yield Event(at, "files", "deliver", number=random.randrange(100))
+    yield Event(at + 40, "adapter", "correct")
+    yield Event(at + 80, "run", "p.replay", number=random.randrange(1, 100))
 
 
 def _accidents(random: Random, of_tables: tuple[str, ...]) -> Iterator[Event]:

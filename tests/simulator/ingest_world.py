@@ -18,6 +18,7 @@ from unittest import mock
 
 import obstore
 
+from delta_cdc.core.spec import SourceFile
 from delta_cdc.planning import file_listing, taken_files
 from delta_cdc.planning import ingest as planning_ingest
 from delta_cdc.planning import quarantine as planning_quarantine
@@ -34,11 +35,12 @@ from tests.simulator.ingest_records import UNREADABLE, Folder, Records, Topic
 from tests.simulator.ingest_staging import Consumer
 from tests.simulator.ingest_tables import Tables
 from tests.simulator.oracle import Sealed, Violation
-from tests.simulator.store import Store
+from tests.simulator.store import Store, Stored
 from tests.simulator.world import Inline, Schedule, World, installed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from delta_cdc.delta_log.requests import Storage
     from tests.simulator.airflow import DagRun
@@ -150,7 +152,7 @@ class IngestWorld(World):
 
     # -- small things -----------------------------------------------------------------------------------
     def key_of(self, uri: str) -> str:
-        return uri.partition("://bucket/")[2]
+        return uri.rpartition("/bucket/")[2]
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -422,6 +424,21 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
         fields = [(column, pa.type_for_alias(kinds[column])) for column in columns]
         return pa.Table.from_pylist(rows, pa.schema(fields))
 
+    def listed_here(root: Path, glob: Any, after: str | None, follows: bool) -> list[SourceFile]:
+        """List a local folder."""
+        stale = store.request("list") == "stale"
+        found = store.listed(f"{root.name}/", None, stale=stale)
+        files = [of_disk(f"{root.parent}/{key}", one) for key, one in found]
+        return [file for file in files if after is None or file.uri > after]
+
+    def found_here(path: Path) -> SourceFile | None:
+        store.request("head")
+        stored = store.visible(world.key_of(str(path)))
+        return None if stored is None else of_disk(str(path), stored)
+
+    def of_disk(path: str, stored: Stored) -> SourceFile:
+        return SourceFile(path, len(stored.content), stored.modified, f"changed {stored.e_tag}")
+
     def opened(uri: str, options: Any = None) -> tuple[Store, str]:
         return store, uri.split("://", 1)[1].partition("/")[2]
 
@@ -438,7 +455,7 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
     with ExitStack() as stack:
         for module, given in (
             (obstore, {"list": listed}),
-            (file_listing, {"open_bucket": opened}),
+            (file_listing, {"open_bucket": opened, "_local": listed_here, "_one": found_here}),
             (taken_files, {"read_columns": columns_of, "ThreadPoolExecutor": _Pool}),
             (planning_quarantine, {"read_columns": columns_of}),
             (planning_ingest, {"time": SimpleNamespace(time_ns=lambda: hub.now * 1_000_000)}),

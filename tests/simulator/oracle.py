@@ -156,8 +156,8 @@ class Judge:
         self._seen = -1
         #: A commit file was overwritten. The rows may then be wrong, but no run may succeed.
         self.overwritten = False
-        #: A known gap: no seal in effect has the hash of the overwritten commit, because a commit
-        #: without a seal follows it.
+        #: A known gap: no seal in effect has the hash of the overwritten commit, because the commit that
+        #: follows it has no seal, or was planned on an earlier one.
         self.hidden = False
 
     def look(self) -> None:
@@ -204,7 +204,9 @@ class Judge:
             return False
         sealed = Sealed.of(self.table, version)
         # The next run looks at the files of a RESTORE, and of a reset.
-        return sealed is None and self.table.info(version)["operation"] != "RESTORE"
+        if sealed is None:
+            return bool(self.table.info(version)["operation"] != "RESTORE")
+        return sealed.kind != "reset" and sealed.planned_on < version - 1
 
     def _after(self, version: int) -> Chain:
         before = self.chains[version - 1] if version else Chain()

@@ -30,6 +30,11 @@ class Promise:
     torn: bool = False
     stale: bool = False
 
+    def has(self, step: str, fault: str) -> bool:
+        """Return whether a step and a fault can be met at this store."""
+        given = {"torn": self.torn, "stale": self.stale}
+        return given.get(fault, True) and not (step.endswith("commit_put") and self.safe)
+
 
 #: HDFS is missing: the log's reader has no client for it, and refuses its locations.
 PROMISES = {

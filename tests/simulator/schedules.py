@@ -25,7 +25,7 @@ _AIMS = (
     *("commit", "commit", "commit", "answer", "answer", "state_get", "state_set", "state_delete", "xcom"),
     *("announced", "backup_get", "backup_set", "success", "success", "sleep"),
 )
-#: The same by their whole names, so that rare ones are met, too.
+#: The same by their whole names: a part of all faults is drawn evenly from the pairs of a step and a fault.
 _STEPS = (
     *(f"confirm.{name}" for name in ("announced", "get", "head", "list", "backup_get")),
     *(f"confirm.{name}" for name in ("state_delete", "state_get", "state_set", "success", "xcom")),
@@ -34,8 +34,24 @@ _STEPS = (
         for name in ("announced", "backup_get", "get", "head", "list", "sleep", "success", "xcom")
     ),
     *(f"publish.{name}" for name in ("announced", "get", "list", "put", "state_delete", "xcom")),
+    *(f"plan.{name}" for name in ("state_get", "state_set", "state_delete")),
+    *(f"publish.{name}" for name in ("backup_set", "success")),
     *(f"job.{name}" for name in ("commit", "hash", "read_log", "read_source", "start", "write_data")),
+    *("task.answer", "task.submit"),
 )
+_PAIRS = tuple((step, fault) for step in _STEPS for fault in faults_of(step))
+#: Steps that need more than an ordinary schedule, and stores.
+_RARE_STEPS = (
+    *("plan.backup_get", "confirm.backup_get", "confirm.state_set", "job.commit_put"),
+    *(f"publish.{name}" for name in ("announced", "get", "list", "put")),
+)
+_RARE = (
+    *((step, fault) for step in _RARE_STEPS for fault in faults_of(step)),
+    *((f"{phase}.list", "stale") for phase in ("plan", "confirm", "publish")),
+    *(("job.commit", fault) for fault in ("torn", "twice")),
+)
+#: How many of the schedules aim at one of these pairs.
+_AIMED = 0.15
 _SOURCE = (
     "append",
     "update",
@@ -200,11 +216,14 @@ def drawn(seed: int) -> Schedule:
     """Return the schedule of a seed."""
     random = Random(seed)
     kind = random.choice(("type1", "type1", "type2", "append"))
-    promise = PROMISES[random.choice(tuple(PROMISES))]
     length = random.choice(LENGTHS)
-    group = random.random() < length.groups
+    step, fault = random.choice(_RARE) if random.random() < _AIMED else ("", "")
+    promise = random.choice([one for one in PROMISES.values() if one.has(step, fault)])
+    group = random.random() < length.groups or (step in _RARE_STEPS and step.startswith("publish."))
     work, faults = _work(random, length), _faults(random, promise, length)
     events = [Event(0, "run", "p", number=2), *work, *faults, *_accidents(random, length)]
+    if fault:
+        events += _aimed(random, length, step, fault)
     if group:
         events += _group_work(random, length)
     if random.random() < length.races:
@@ -251,6 +270,25 @@ def _race(random: Random, length: Length) -> list[Event]:
     ]
 
 
+def _aimed(random: Random, length: Length, step: str, fault: str) -> Iterator[Event]:
+    """Yield a fault at a rare step, and what lets a process reach it."""
+    at = random.randrange(length.last - 60)
+    yield Event(at, "fault", fault, step, random.randrange(10_000))
+    if step.endswith("backup_get"):
+        # The sealed commit is cleaned, while a task waits for its answer or before it.
+        yield Event(at + 1, "source", "append", number=random.randrange(100))
+        yield Event(at + 2, "run", "p", number=1)
+        if step.startswith("confirm"):
+            yield Event(at + 3, "fault", "freeze", "task.answer", 37 * 60 + 1)
+        yield Event(at + 45, "target", "clean", number=random.choice((1, 7, 11)))
+    elif step == "confirm.state_set":
+        # The job has to be planned again.
+        yield Event(at + 1, "source", "append", number=random.randrange(100))
+        yield Event(at + 2, "run", "p", number=1)
+        yield Event(at + 3, "fault", "freeze", random.choice(("job.start", "job.read_log")), 37 * 60)
+        yield Event(at + 45, "target", "restore", number=random.randrange(100))
+
+
 def _group_work(random: Random, length: Length) -> list[Event]:
     """Return runs of the group, and statements of its other source."""
     events = []
@@ -266,10 +304,14 @@ def _group_work(random: Random, length: Length) -> list[Event]:
 def _faults(random: Random, promise: Promise, length: Length) -> list[Event]:
     events = []
     for _ in range(random.choice(length.faults)):
-        aim = random.choice(_AIMS if random.random() < 0.7 else _STEPS)
-        names = faults_of(aim, promise) if aim else ("crash", "freeze", "error", "lost", "short", "throttle")
+        if random.random() < 0.7:
+            aim = random.choice(_AIMS)
+            some = ("crash", "freeze", "error", "lost", "short", "throttle")
+            name = random.choice(faults_of(aim, promise) if aim else some)
+        else:
+            aim, name = random.choice(_PAIRS)
         at, number = random.randrange(length.last), random.randrange(10_000)
-        events.append(Event(at, "fault", random.choice(names), aim, number))
+        events.append(Event(at, "fault", name, aim, number))
     if not promise.safe and random.random() < 0.5:
         at, number = random.randrange(40, length.last), random.randrange(10_000) | 1
         events.append(Event(at, "fault", "freeze", "commit_put", number))

@@ -385,7 +385,7 @@ async def commits_after(
         async for seal, commit in _in_effect(log, pipeline, state.version, after):
             if number is not None and seal.number <= number:
                 break
-            if _table_id(seal, commit) not in (None, state.table_id):
+            if table_id_of(seal, commit) not in (None, state.table_id):
                 break
             commits.append((seal, commit))
             if seal.number - 1 == number:
@@ -396,7 +396,7 @@ async def commits_after(
     return tuple(reversed(commits))
 
 
-def _table_id(seal: Seal, commit: Commit) -> str | None:
+def table_id_of(seal: Seal, commit: Commit) -> str | None:
     """Return the id of the table that a sealed commit wrote; None if the commit does not show it."""
     if commit.metadata is not None:
         return commit.metadata.id
@@ -647,7 +647,7 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
     assert walk.seal is not None
     assert walk.commit is not None
     seal, commit = walk.seal, walk.commit
-    table_id = _table_id(seal, commit)
+    table_id = table_id_of(seal, commit)
     reason, intact = None, commit.version
     if walk.replaced is not None:
         intact = walk.replaced.version - 1

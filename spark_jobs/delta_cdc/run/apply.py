@@ -20,7 +20,7 @@ from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.partitions import changed_partitions
 from delta_cdc.planning.plan import Plan
-from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
+from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async, table_id_of
 from delta_cdc.planning.shadow import comparisons
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
@@ -96,9 +96,8 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         earlier = await self._commits_of_work(plan)
         if not any(seal.step.fingerprint in saved_plan.lasts for seal, _ in earlier):
             return None
-        return await self._publish_earlier(
-            plan, plan.recorded, earlier, await self._due(plan.recorded, earlier)
-        )
+        due = await self._due(plan.recorded, earlier)
+        return await self._publish_earlier(plan, plan.recorded, earlier, due) if due else None
 
     async def publish_nothing(self, plan: Plan) -> Outcome:
         recorded = plan.recorded
@@ -150,7 +149,13 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
 
     async def _due(self, recorded: RecordedWatermark | None, ours: Sealed) -> Sealed:
         """Return the commits that the result is about, oldest first: those of this work, and each one that
-        was not announced."""
+        was not announced.
+
+        The target may have been replaced inside its log since: the rows of the commits before are gone.
+        """
+        if recorded is not None:
+            ids = (None, recorded.target.table_id)
+            ours = tuple(pair for pair in ours if table_id_of(*pair) in ids)
         return merged(await unannounced(self.log, "target", recorded, self.services.announced), ours)
 
     async def _commits_of_work(self, plan: Plan) -> Sealed:
