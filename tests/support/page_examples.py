@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: What a script would do, if a page took the text for HTML.
 SCRIPT = "<img src=x onerror=\"document.title='owned'\">"
@@ -199,29 +202,39 @@ def nights() -> dict[str, Any]:
     return {"dags": dags, "runs": runs}
 
 
-def thousand(*, groups: int = 14, tables: int = 50, alone: int = 300, runs: int = 3) -> dict[str, Any]:
-    """A thousand pipelines: some in groups, some in DAGs of their own."""
+def thousand(
+    *, groups: int = 14, tables: int = 50, alone: int = 300, runs: Sequence[int] = range(3)
+) -> dict[str, Any]:
+    """A thousand pipelines: some in groups, some in DAGs of their own.
+
+    :param runs: the numbers of the runs of each DAG, one in an hour
+    """
     dags: list[dict[str, Any]] = []
     done: list[dict[str, Any]] = []
     for group in range(groups):
         names = [f"g{group}_t{at}" for at in range(tables)]
         dags.append({"group": f"group_{group}", "pipelines": {name: table(name) for name in names}})
-        for number in range(runs):
-            wave = [published(name, 10 + number) for name in names[: tables - 1]]
-            failed = {names[-1]: null_key(names[-1])}
-            done.append(group_run(f"group_{group}", number, wave, ago=(runs - number) * _HOUR, failed=failed))
-    for at in range(alone):
-        name = f"alone_{at}"
-        dags.append({"dag_id": f"dag_{at}", "pipelines": {name: table(name)}})
-        for number in range(runs):
-            extra = published(name, 10 + number)
+    dags += [
+        {"dag_id": f"dag_{at}", "pipelines": {f"alone_{at}": table(f"alone_{at}")}} for at in range(alone)
+    ]
+    # In the order of their times, as a database has them.
+    for number in runs:
+        ago = (runs[-1] + 1 - number) * _HOUR
+        for one in dags:
+            names = list(one["pipelines"])
+            if "group" in one:
+                wave = [published(name, 10 + number) for name in names[:-1]]
+                failed = {names[-1]: null_key(names[-1])}
+                done.append(group_run(one["group"], number, wave, ago=ago, failed=failed))
+                continue
+            extra = published(names[0], 10 + number)
             done.append(
                 {
-                    "dag_id": f"dag_{at}",
+                    "dag_id": one["dag_id"],
                     "run_id": f"manual__{number}",
-                    "ago": (runs - number) * _HOUR,
+                    "ago": ago,
                     "xcoms": [{"task_id": "apply", "key": "return_value", "value": extra}],
-                    "events": [{"task_id": "apply", "pipeline": name, "extra": extra}],
+                    "events": [{"task_id": "apply", "pipeline": names[0], "extra": extra}],
                 }
             )
     return {"dags": dags, "runs": done}

@@ -47,8 +47,7 @@ def fill(dags: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
                 model = session.get(DagModel, one.get("dag_id") or one["group"])
                 assert model is not None
                 model.is_paused = one["paused"]
-        for run in runs:
-            _run(session, **run)
+        _write(session, runs)
 
 
 def _made(one: dict[str, Any]) -> list[Any]:
@@ -84,18 +83,8 @@ def _made(one: dict[str, Any]) -> list[Any]:
     return [dag]
 
 
-def _run(
-    session: Any,
-    dag_id: str,
-    run_id: str,
-    state: str = "success",
-    ago: float = 600,
-    seconds: float = 42,
-    tasks: Any = (),
-    xcoms: Any = (),
-    events: Any = (),
-    conf: dict[str, Any] | None = None,
-) -> None:
+def _write(session: Any, runs: list[dict[str, Any]]) -> None:
+    """Write runs with what they left behind, each table in one statement."""
     from airflow.models.asset import (
         AssetAliasModel,
         AssetEvent,
@@ -107,88 +96,115 @@ def _run(
     from airflow.models.xcom import XComModel
     from sqlalchemy import insert
 
-    start = datetime.now(UTC) - timedelta(seconds=ago)
-    end = start + timedelta(seconds=seconds) if state in ("success", "failed") else None
-    run = DagRun(
-        dag_id=dag_id,
-        run_id=run_id,
-        run_type="scheduled",
-        state=state,
-        start_date=start,
-        run_after=start,
-        logical_date=start,
-        conf=conf,
-    )
-    run.end_date = end
-    session.add(run)
+    described = [_described(**run) for run in runs]
+    made = [DagRun(**one["run"]) for one in described]
+    for run, one in zip(made, described, strict=True):
+        run.end_date = one["end"]
+    session.add_all(made)
     session.flush()
-    there = {(task["task_id"], task.get("map_index", -1)): task for task in tasks}
-    for one in (*xcoms, *events):
-        there.setdefault((one["task_id"], one.get("map_index", -1)), {"state": "success"})
-    rows = [
-        {
-            "dag_id": dag_id,
-            "run_id": run_id,
-            "task_id": task_id,
-            "map_index": map_index,
-            "state": task["state"],
-            "start_date": start,
-            "end_date": end,
-            "try_number": task.get("try_number", 1),
-            "pool": "default_pool",
-            "_rendered_map_index": task.get("name"),
-        }
-        for (task_id, map_index), task in there.items()
-    ]
-    if rows:
-        session.execute(insert(TaskInstance), rows)
+    tasks = [task for one in described for task in one["tasks"]]
+    if tasks:
+        session.execute(insert(TaskInstance), tasks)
     values = [
-        {
-            "dag_run_id": run.id,
-            "dag_id": dag_id,
-            "run_id": run_id,
-            "task_id": one["task_id"],
-            "map_index": one.get("map_index", -1),
-            "key": one["key"],
-            "value": json.dumps(one["value"]),
-        }
-        for one in xcoms
+        {"dag_run_id": run.id, **value}
+        for run, one in zip(made, described, strict=True)
+        for value in one["xcoms"]
     ]
     if values:
         session.execute(insert(XComModel), values)
-    names = [f"delta_cdc:{one['pipeline']}" for one in events]
-    aliases = _ids(
-        session, AssetAliasModel, AssetAliasModel.name, {name: {"group": "asset"} for name in names}
-    )
-    uris = [f"file:///lake/{one['pipeline'].encode().hex()}" for one in events]
+    events = [event for one in described for event in one["events"]]
+    if not events:
+        return
+    names = {f"delta_cdc:{name}": {"group": "asset"} for name, _ in events}
+    aliases = _ids(session, AssetAliasModel, AssetAliasModel.name, names)
+    uris = {name: f"file:///lake/{name.encode().hex()}" for name, _ in events}
     assets = _ids(
         session,
         AssetModel,
         AssetModel.uri,
-        {uri: {"name": uri, "group": "asset", "extra": {}} for uri in uris},
+        {uri: {"name": uri, "group": "asset", "extra": {}} for uri in uris.values()},
     )
-    if not events:
-        return
     statement = insert(AssetEvent).returning(AssetEvent.id, sort_by_parameter_order=True)
-    ids = session.scalars(
-        statement,
-        [
-            {
-                "asset_id": assets[uri],
-                "extra": one["extra"],
-                "source_dag_id": dag_id,
-                "source_run_id": run_id,
-                "source_task_id": one["task_id"],
-                "source_map_index": one.get("map_index", -1),
-                "timestamp": end or start,
-            }
-            for one, uri in zip(events, uris, strict=True)
-        ],
+    numbers = session.scalars(
+        statement, [{"asset_id": assets[uris[name]], **event} for name, event in events]
     ).all()
     session.execute(
         insert(asset_alias_asset_event_association_table),
-        [{"alias_id": aliases[name], "event_id": number} for name, number in zip(names, ids, strict=True)],
+        [
+            {"alias_id": aliases[f"delta_cdc:{name}"], "event_id": number}
+            for (name, _), number in zip(events, numbers, strict=True)
+        ],
     )
+
+
+def _described(
+    dag_id: str,
+    run_id: str,
+    state: str = "success",
+    ago: float = 600,
+    seconds: float = 42,
+    tasks: Any = (),
+    xcoms: Any = (),
+    events: Any = (),
+    conf: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the rows of one run; of each event, the name of its pipeline and the row."""
+    start = datetime.now(UTC) - timedelta(seconds=ago)
+    end = start + timedelta(seconds=seconds) if state in ("success", "failed") else None
+    there = {(task["task_id"], task.get("map_index", -1)): task for task in tasks}
+    for one in (*xcoms, *events):
+        there.setdefault((one["task_id"], one.get("map_index", -1)), {"state": "success"})
+    of_run = {"dag_id": dag_id, "run_id": run_id}
+    return {
+        "run": {
+            **of_run,
+            "run_type": "scheduled",
+            "state": state,
+            "start_date": start,
+            "run_after": start,
+            "logical_date": start,
+            "conf": conf,
+        },
+        "end": end,
+        "tasks": [
+            {
+                **of_run,
+                "task_id": task_id,
+                "map_index": map_index,
+                "state": task["state"],
+                "start_date": start,
+                "end_date": end,
+                "try_number": task.get("try_number", 1),
+                "pool": "default_pool",
+                "_rendered_map_index": task.get("name"),
+            }
+            for (task_id, map_index), task in there.items()
+        ],
+        "xcoms": [
+            {
+                **of_run,
+                "task_id": one["task_id"],
+                "map_index": one.get("map_index", -1),
+                "key": one["key"],
+                "value": json.dumps(one["value"]),
+            }
+            for one in xcoms
+        ],
+        "events": [
+            (
+                one["pipeline"],
+                {
+                    "extra": one["extra"],
+                    "source_dag_id": dag_id,
+                    "source_run_id": run_id,
+                    "source_task_id": one["task_id"],
+                    "source_map_index": one.get("map_index", -1),
+                    "timestamp": end or start,
+                },
+            )
+            for one in events
+        ],
+    }
 
 
 def _ids(session: Any, model: Any, column: Any, rows: dict[str, dict[str, Any]]) -> dict[str, int]:
@@ -279,9 +295,10 @@ class _Requests:
         manager.refused.update((name, dag_id) for name, dag_id in refused or ())
         manager.calls.clear()
         _QUERIES.clear()
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         try:
             answer = self.client.get(path, headers=headers, follow_redirects=False)
+            seconds, cpu = time.perf_counter() - began, time.process_time() - busy
         finally:
             type(manager).filter_authorized_dag_ids = original
             manager.refused.clear()
@@ -291,7 +308,8 @@ class _Requests:
             "body": answer.text,
             "headers": dict(answer.headers),
             "sql": list(_QUERIES),
-            "seconds": time.perf_counter() - began,
+            "seconds": seconds,
+            "cpu": cpu,
         }
 
     def routes(self) -> list[list[str]]:
