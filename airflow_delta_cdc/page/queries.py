@@ -6,6 +6,7 @@ Two are not: see :func:`_newest_versions` and :func:`_newest_run_ids`.
 
 from __future__ import annotations
 
+import json
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from airflow_delta_cdc.page.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from uuid import UUID
 
     from sqlalchemy.orm import Session
@@ -48,8 +49,8 @@ NOTABLE = ("failed", "upstream_failed", "up_for_retry", "running", "deferred", "
 _NEWEST_RUNS = 20_000
 #: Runs and events of one pipeline, and events of a trend.
 _MOST_RUNS, _MOST_EVENTS, _MOST_OF_A_TREND = 30, 200, 20
-#: Serialized DAGs that one statement loads.
-_AT_ONCE = 200
+#: Serialized DAGs, and events, that one statement loads.
+_AT_ONCE, _EVENTS_AT_ONCE = 200, 10_000
 
 #: What the serialized form of a DAG contains that has or explains pipelines.
 _SOUGHT = (ALIAS_OF_PIPELINE, *EXPLAINING)
@@ -144,13 +145,14 @@ def _loaded(session: Session, missing: dict[UUID, tuple[str, str]]) -> dict[tupl
 def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared], rights: Rights) -> Stored:
     """Return what a user may see of some pipelines: of the newest runs, and of their newest events."""
     dag_ids = rights.with_kind(RUNS, {one.dag_id for one in pipelines})
+    of_runs = _read_runs(session, _newest_run_ids(session, dag_ids), pipelines, rights)
     return Stored(
         dags=dags,
         pipelines=pipelines,
         # Pipelines of the same name share an alias, whose newest event is that of only one of them. The
         # others have what their runs published.
-        events=_newest_events(session) if rights.events else (),
-        **_read_runs(session, _newest_run_ids(session, dag_ids), pipelines, rights),
+        events=_newest_events(session, of_runs) if rights.events else (),
+        **of_runs,
     )
 
 
@@ -231,13 +233,19 @@ def _read_runs(
     """
     if not ids:
         return {"rights": rights}
-    dag_ids = {one.dag_id for one in pipelines}
-    runs: Any = session.execute(
+    rows: Any = session.execute(
         select(
             *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
             *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN, _HAS_FORM),
         ).where(DagRun.id.in_(ids))
     )
+    runs = [Run(*row) for row in rows]
+
+    def readable(kind: str) -> list[int]:
+        return [run.id for run in runs if rights.has(run.dag_id, kind)]
+
+    # Expressions for state and key, so that no database begins at the index of these columns: it has the rows
+    # of all times.
     # A task without a name for its map index has its number here.
     name_of_index: Any = TaskInstance.rendered_map_index
     tasks: Any = session.execute(
@@ -247,39 +255,54 @@ def _read_runs(
             *(TaskInstance.start_date, TaskInstance.end_date, TaskInstance.try_number),
         )
         .join(DagRun, and_(DagRun.dag_id == TaskInstance.dag_id, DagRun.run_id == TaskInstance.run_id))
-        .where(
-            DagRun.id.in_(ids),
-            DagRun.dag_id.in_(rights.with_kind(TASKS, dag_ids)),
-            TaskInstance.state.in_(NOTABLE),
-        )
+        .where(DagRun.id.in_(readable(TASKS)), func.coalesce(TaskInstance.state, "").in_(NOTABLE))
     )
+    key = func.coalesce(XComModel.key, "")
     values: Any = session.execute(
         select(
             *(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
         ).where(
-            XComModel.dag_run_id.in_(ids),
-            XComModel.dag_id.in_(rights.with_kind(XCOMS, dag_ids)),
-            XComModel.key.in_(KEYS),
+            XComModel.dag_run_id.in_(readable(XCOMS)),
+            key.in_(KEYS),
             or_(
-                XComModel.key != PUBLISHED_KEY,
+                key != PUBLISHED_KEY,
                 XComModel.task_id.in_({name for one in pipelines for name in one.task_ids}),
             ),
         )
     )
     return {
         "rights": rights,
-        "runs": [Run(*row) for row in runs],
+        "runs": runs,
         "tasks": [Task(*row) for row in tasks],
         "values": [
-            Value(row.dag_run_id, row.task_id, row.map_index, row.key, XComModel.deserialize_value(row))
-            for row in values
+            Value(row.dag_run_id, row.task_id, row.map_index, row.key, _decoded(row.value)) for row in values
         ],
     }
 
 
+def _decoded(value: Any) -> Any:
+    """Return an XCom's value; what is no JSON stays text.
+
+    The figures are plain JSON. Airflow's own function looks for classes in each part of a value, which takes
+    several times as long.
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
 # -- events -----------------------------------------------------------------------------------------
-def _newest_events(session: Session) -> list[Event]:
-    """Return the newest event of each pipeline of this Airflow."""
+def _newest_events(session: Session, of_runs: Mapping[str, Any]) -> list[Event]:
+    """Return the newest event of each pipeline of this Airflow.
+
+    A task returns all that it puts into its event. So the figures of an event are read only if those of its
+    task are not known yet: most events come from the newest runs.
+
+    :param of_runs: what :func:`_read_runs` has read
+    """
     newest = (
         select(func.max(_OF_ALIAS.c.event_id))
         .where(_OF_ALIAS.c.alias_id == AssetAliasModel.id)
@@ -293,12 +316,27 @@ def _newest_events(session: Session) -> list[Event]:
     )
     rows = session.execute(
         select(
-            listed.c.name,
+            *(listed.c.name, listed.c.event_id),
             *(AssetEvent.source_dag_id, AssetEvent.source_run_id, AssetEvent.source_task_id),
-            *(AssetEvent.source_map_index, AssetEvent.extra, AssetEvent.timestamp),
+            *(AssetEvent.source_map_index, AssetEvent.timestamp),
         ).join(listed, listed.c.event_id == AssetEvent.id)
-    )
-    return [_event(*row) for row in rows]
+    ).all()
+    runs = {run.id: (run.dag_id, run.run_id) for run in of_runs.get("runs", ())}
+    known = {
+        (value.value.get("pipeline"), *runs[value.run], value.task_id, value.map_index): value.value
+        for value in of_runs.get("values", ())
+        if value.key == PUBLISHED_KEY and value.run in runs and isinstance(value.value, dict)
+    }
+    unknown = [number for alias, number, *source, _ in rows if (_pipeline(alias), *source) not in known]
+    extras: dict[int, Any] = {}
+    for at in range(0, len(unknown), _EVENTS_AT_ONCE):
+        some = unknown[at : at + _EVENTS_AT_ONCE]
+        read = session.execute(select(AssetEvent.id, AssetEvent.extra).where(AssetEvent.id.in_(some)))
+        extras |= {row.id: row.extra for row in read}
+    return [
+        _event(alias, *source, known.get((_pipeline(alias), *source)) or extras.get(number), timestamp)
+        for alias, number, *source, timestamp in rows
+    ]
 
 
 def events_of(
@@ -358,4 +396,8 @@ def _event(
     alias: str, dag_id: str, run_id: str, task_id: str, map_index: int, extra: Any, *times: Any
 ) -> Event:
     known = extra if isinstance(extra, dict) else {}
-    return Event(alias.removeprefix(ALIAS_OF_PIPELINE), dag_id, run_id, task_id, map_index, known, *times)
+    return Event(_pipeline(alias), dag_id, run_id, task_id, map_index, known, *times)
+
+
+def _pipeline(alias: str) -> str:
+    return alias.removeprefix(ALIAS_OF_PIPELINE)

@@ -32,6 +32,10 @@ _OF_ONE = (
     "target_version",
     "lag_bytes",
     "freshness",
+    "as_of",
+    "rules",
+    "differing",
+    "findings",
     "hidden",
 )
 #: Figures that are unknown after a failed run which did not publish them. Others stay true: versions that are
@@ -148,6 +152,9 @@ class Rights:
 
     def hidden_of(self, dag_ids: Iterable[str]) -> list[str]:
         """Return the kinds of things of some DAGs that the user may not read, for people."""
+        if self.events and not any(self.hidden.values()):
+            # It runs for each of a thousand pipelines.
+            return []
         listed = list(dag_ids)
         names = [
             name for name in (RUNS, TASKS, XCOMS, LOGS) if len(self.with_kind(name, listed)) < len(listed)
@@ -456,8 +463,13 @@ def overview(stored: Stored, now: datetime) -> dict[str, Any]:
 
 
 def short(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the list shows of a pipeline: a thousand of them are one answer."""
-    return {name: value for name, value in item.items() if name not in _OF_ONE}
+    """Return what the list shows of a pipeline: a thousand of them are one answer.
+
+    Of the findings, that is the failure, which is the first one.
+    """
+    shown = {name: value for name, value in item.items() if name not in _OF_ONE}
+    is_red = item["state"] in ("failed", "retrying")
+    return {**shown, "findings": item["findings"][:1]} if is_red else shown
 
 
 def _item(
@@ -485,8 +497,8 @@ def _item(
     declared = {
         name: text for one in declared_in for name, text in (("source", one.source), ("target", one.target))
     }
-    of_event = figures(event.extra, event.timestamp) if event is not None else {}
     known = [outcome.figures for outcome in outcomes if "version" in outcome.figures]
+    of_event = _of_event(event, known)
     is_newer = not known or (of_event.get("as_of", "") > known[0].get("as_of", ""))
     shown = _merged(*([of_event] if is_newer else []), *known, of_event, declared)
     if last is not None and last.figures:
@@ -519,6 +531,21 @@ def _item(
     failure = _failure(last) if last is not None else None
     item["findings"] = [*([failure] if failure is not None else []), *_findings(item, now)]
     return item
+
+
+def _of_event(event: Event | None, known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the figures of an event; none if those of the runs are newer, and complete.
+
+    :param known: the figures of the runs, the newest first
+    """
+    if event is None:
+        return {}
+    has_names = all(any(one.get(name) for one in known) for name in ("source", "target"))
+    if known and has_names:
+        as_of = _text(event.extra.get("timestamp")) or _iso(event.timestamp) or ""
+        if as_of <= known[0].get("as_of", ""):
+            return {}
+    return figures(event.extra, event.timestamp)
 
 
 def _run(outcome: _Outcome) -> dict[str, Any]:

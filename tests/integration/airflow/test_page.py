@@ -224,7 +224,7 @@ def test_who_may_read_dags_alone_sees_their_pipelines_alone(page: Page) -> None:
     shown = page.listed(refused=everything)
     assert {one["state"] for one in shown.values()} == {"hidden"}
     assert {name for one in shown.values() for name in one} == {
-        *("id", "pipeline", "group", "dag_id", "is_paused", "source", "target", "state", "findings"),
+        *("id", "pipeline", "group", "dag_id", "is_paused", "source", "target", "state"),
     }
     answer = page.get("/api/pipeline?name=customers", refused=everything)
     found = json.loads(answer["body"])

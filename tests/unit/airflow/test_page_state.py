@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from airflow.models import import_all_models
+from airflow.models.asset import AssetAliasModel, AssetEvent
 from airflow.models.dagrun import DagRun
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
@@ -17,6 +18,7 @@ from airflow.sdk import DAG
 from airflow.sdk.log import mask_secret
 from airflow.serialization.serialized_objects import DagSerialization
 from sqlalchemy import create_engine, insert, select
+from sqlalchemy.event import listen
 from sqlalchemy.orm import Session
 
 from airflow_delta_cdc.dags import build_dags
@@ -406,6 +408,48 @@ def test_rows_that_the_user_may_not_read_are_not_loaded(hidden: tuple[str, ...])
     }
     for name, dag_ids in readable.items():
         assert dag_ids == ({"other"} if name in hidden else {"one", "other"})
+
+
+@pytest.mark.parametrize("read", [(), ("XComs",)], ids=str)
+def test_an_event_is_read_only_if_its_task_is_not_known(read: tuple[str, ...]) -> None:
+    """Neither that nor another look begins at an index that has the rows of all times."""
+    import_all_models()
+    engine = create_engine("sqlite://")
+    names = ("dag_run", "task_instance", "xcom", "asset_event", "asset_alias", "asset_alias_asset_event")
+    metadata = DagRun.metadata
+    metadata.create_all(engine, tables=[metadata.tables[name] for name in names])
+    statements: list[tuple[str, Any]] = []
+    listen(engine, "before_cursor_execute", lambda *given: statements.append(given[2:4]))
+    at = {"dag_id": "one", "task_id": "apply", "map_index": -1}
+    with Session(engine) as session:
+        session.execute(insert(AssetAliasModel), [{"id": 1, "name": "delta_cdc:p", "group": "asset"}])
+        for number in (1, 2):
+            row = {"id": number, "dag_id": "one", "run_id": str(number), "run_type": "manual"}
+            session.execute(
+                insert(DagRun).values(**row, state="success", conf={}, run_after=NOW, log_template_id=None)
+            )
+            content = {"key": "return_value", "value": json.dumps(published(number))}
+            session.execute(
+                insert(XComModel), [{**at, "run_id": str(number), "dag_run_id": number, **content}]
+            )
+            source = {"source_dag_id": "one", "source_task_id": "apply", "source_map_index": -1}
+            event = {"id": number, "asset_id": 1, "source_run_id": str(number), "timestamp": NOW, **source}
+            session.execute(insert(AssetEvent), [{**event, "extra": published(number, by="event")}])
+        of_alias = metadata.tables["asset_alias_asset_event"]
+        session.execute(insert(of_alias), [{"alias_id": 1, "event_id": number} for number in (1, 2)])
+        statements.clear()
+        rights = Rights() if "XComs" in read else Rights({"XComs": {"one"}})
+        of_runs = queries._read_runs(session, [2], [ALONE], rights)
+        (found,) = queries._newest_events(session, of_runs)
+        assert (found.run_id, found.extra["version"]) == ("2", 2)
+        assert ("by" in found.extra) is ("XComs" not in read)
+        assert any("asset_event.extra" in text for text, _ in statements) is ("XComs" not in read)
+        plans = [
+            str(row)
+            for text, values in list(statements)
+            for row in session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values)
+        ]
+    assert not [plan for plan in plans if "ti_state" in plan or "idx_xcom_key" in plan], plans
 
 
 def hidden(*names: str, events: bool = True) -> Rights:
