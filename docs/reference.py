@@ -44,8 +44,15 @@ _LIKE: dict[str, tuple[str, tuple[str, ...]]] = {
     "commit_watermark": ("DeltaCommitWatermarkOperator", ("pipeline", "staging")),
     "DeltaVersionTrigger": ("DeltaVersionSensor", ("min_versions", "operations", "partitions")),
 }
-#: The most words of an error's meaning that say no more than the page of errors does.
-_USUAL = 7
+#: Parameters of the base of the operators that are those of Airflow's ``SparkSubmitOperator``.
+_OF_AIRFLOW = {
+    *("archives", "exclude_packages", "repositories", "total_executor_cores", "executor_cores"),
+    *("executor_memory", "driver_memory", "keytab", "principal", "proxy_user", "num_executors"),
+    *("status_poll_interval", "env_vars", "verbose", "spark_binary", "properties_file", "yarn_queue"),
+    *("use_krb5ccache", "post_submit_commands", "track_driver_via_k8s_api", "yarn_track_via_rm_api"),
+    *("yarn_rm_auth", "openlineage_inject_parent_job_info", "openlineage_inject_transport_info"),
+    *("driver_class_path", "name"),
+}
 _TEMPLATES = (
     "A path may contain environment variables, as `${ENV}`. In `consumers` and `tables`, it may also be a "
     "catalog name. A relative path of a configuration counts from the folder of the DAG's file. *Templated* "
@@ -438,14 +445,17 @@ def _own_list(cls: Callable[..., Any]) -> list[str]:
     for name, meaning in _own(cls).items():
         default = _default(signature.get(name.strip("`")))
         shown = name if default == "`None`" else f"{name} ({default})"
-        if name.strip("`") in same:
+        if cls.__name__ == "DeltaCdcOperator" and name.strip("`") in _OF_AIRFLOW:
+            also = f"{shown} *(templated)*" if "*(templated)*" in meaning else shown
+            elsewhere.setdefault("Airflow's `SparkSubmitOperator`", []).append(also)
+        elif name.strip("`") in same:
             elsewhere.setdefault(f"[`{like}`](../operators/{like}.md)", []).append(shown)
         elif shared.get(name) == meaning:
             elsewhere.setdefault(f"[several functions](index.md#{_anchor('functions')})", []).append(shown)
         else:
             rows.append(f"- {shown}: {meaning}")
-    also = [f"As in {where}: {', '.join(names)}." for where, names in elsewhere.items()]
-    return [line for part in (rows, also) if part for line in ("", *part)]
+    links = [f"As in {where}: {', '.join(names)}." for where, names in elsewhere.items()]
+    return [line for part in (rows, links) if part for line in ("", *part)]
 
 
 def options_page() -> str:
@@ -477,8 +487,8 @@ def options_page() -> str:
         "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` "
         "(*read*). [`ingest_changes`](functions/ingest_changes.md) has those of an ingest, without those of "
         "the apply. Keys of a [configuration file](configuration.md) have the same names. Some options are "
-        'keys of a mapping: `limits={"max_versions": 100}`. Applies and ingests take an option, unless *meaning* '
-        'begins with who does. "Word" is one of those in *meaning*. An empty default is `None`.'
+        'keys of a mapping: `limits={"max_versions": 100}`. Applies and ingests take an option, unless '
+        '*meaning* begins with who does. "Word" is one of those in *meaning*. An empty default is `None`.'
     )
     head = ["| option | value | default | meaning |", "|---|---|---|---|"]
     lines = ["# Options\n", _MADE, f"\n{intro}\n", "<!-- a page for each row: options -->\n"]
@@ -516,19 +526,17 @@ def _default(parameter: inspect.Parameter | None) -> str:
 
 
 def _errors(raised: list[str]) -> list[str]:
-    """Return a line for each error with its own meaning there, and one line with the names of the others."""
+    """Return a line with links to the errors, and one for each meaning that the page of errors lacks."""
     found = [tuple(line.partition(": ")[::2]) for line in raised]
     named = {name: f"[`{name}`](../errors.md)" if hasattr(errors, name) else f"`{name}`" for name, _ in found}
-    own = [
-        f"- {named[name]}: {_markdown(meaning)}" for name, meaning in found if not _is_usual(name, meaning)
-    ]
-    usual = ", ".join(named[name] for name, meaning in found if _is_usual(name, meaning))
+    own = [f"- {named[name]}: {_markdown(meaning)}" for name, meaning in found if _is_own(name, meaning)]
+    usual = ", ".join(named[name] for name, meaning in found if not _is_own(name, meaning))
     return [*own, *([f"- {usual}"] if usual else [])]
 
 
-def _is_usual(name: str, meaning: str) -> bool:
-    """Return whether the meaning of an error says no more than the page of errors: a table does not exist."""
-    return hasattr(errors, name) and len(meaning.split()) <= _USUAL
+def _is_own(name: str, meaning: str) -> bool:
+    """Return whether an error means something of its own here: a wrong argument, an error of Airflow."""
+    return bool(meaning) and (name == "InvalidConfiguration" or not hasattr(errors, name))
 
 
 def _markdown(text: str) -> str:
@@ -558,5 +566,5 @@ if __name__ == "__main__":
     for path, page in pages().items():
         (FOLDER / path).parent.mkdir(exist_ok=True, parents=True)
         (FOLDER / path).write_text(page, encoding="utf-8")
-    for path in stale():
-        path.unlink()
+    for file in stale():
+        file.unlink()
