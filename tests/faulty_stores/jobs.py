@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import apply_changes, get_session, ingest_changes
 from delta_cdc.core.errors import DeltaCdcError
-from tests.faulty_stores.planning import HANGS, LAGGING, Round
+from tests.faulty_stores.planning import LAGGING, Round
 from tests.support import deliveries, faulty_disk, faulty_proxy
 from tests.support.commit_storm import Place, Programs
 from tests.support.deliveries import event
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.faulty_proxy import Throttled, Weather, no_fault
 from tests.support.grouped import grouped
-from tests.support.world import eventful, expected, held, ranges
+from tests.support.world import FREE_KEYS, Source, expected, held, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.lake import Lake
-    from tests.support.world import Source
 
 _OURS = {
     "spark.hadoop.fs.file.impl": "FaultyDisk",
@@ -46,6 +45,8 @@ _OURS = {
 DELTAS = {"spark.delta.logStore.file.impl": "io.delta.storage.HDFSLogStore"}
 #: S3A gives up soon, so that faults reach the job.
 _S3A = {"fast.upload.buffer": "bytebuffer", "retry.limit": "2", "attempts.maximum": "2"}
+#: S3A waits a minute of throttling out, and a machine that is shared is slow.
+_HANGS = 300.0
 
 
 @dataclass
@@ -63,7 +64,10 @@ class Jobs:
     def __init__(self, spark: SparkSession, lake: Lake, disk: Path) -> None:
         self.spark, self.lake, self.disk = spark, lake, disk
         disk.mkdir()
-        self.source: Source = eventful(disk / "source")
+        # Few versions: what a round costs is the time that Spark needs to plan them.
+        self.source = Source(str(disk / "source")).create(None)
+        self.source.insert(None, {key: (f"row {key}", key) for key in range(FREE_KEYS, FREE_KEYS + 10)})
+        self.source.grow(None, Random(3), 5)
         lake.upload(self.source.path)
         self._faults: Any = spark._jvm.Faults
 
@@ -200,7 +204,7 @@ class Jobs:
             except Exception as error:  # noqa: BLE001 - found to be without a name
                 found.problems.append(f"no error of ours: {type(error).__name__}: {str(error)[:1200]}")
             seconds = time.monotonic() - began
-            if seconds > HANGS:
+            if seconds > _HANGS:
                 found.problems.append(f"it took {seconds:.0f} s")
         # What the JVM remembers of a table that it could not read must not hide anything.
         if draw.random() < 0.5:
