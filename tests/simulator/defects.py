@@ -346,8 +346,8 @@ UNFOUND = (
     Defect(
         "A change of the target between planning and commit is found.",
         "planning.reconcile",
-        "    await _refuse_underneath(history, state, seal, commit)",
-        "    pass",
+        "    cleaned = await _refuse_underneath(history, state, seal, commit)",
+        "    cleaned = None",
         0,
     ),
     Defect(

@@ -123,8 +123,9 @@ class IngestWorld(World):
         self.continues = schedule.continues
         #: The name of a job's process -> what it reads.
         self.reading: dict[str, str] = {}
-        #: The jobs that ran while another one committed to the log, and the batches whose quarantine such a
-        #: job has written: the quarantine comes before the commit, so both jobs may have the same record.
+        #: The jobs that ran while another one committed to the log, and the batches that may set a record
+        #: aside once more: the quarantine comes before the commit, and that of a batch without a commit does
+        #: not count. So such a job, or one that runs while a batch is open, cannot compare all of it.
         self._racing: set[Process] = set()
         self.raced: set[tuple[str, int]] = set()
         self._ids = 0
@@ -174,8 +175,11 @@ class IngestWorld(World):
         job = self.hub.running
         if table == "log":
             self._racing.update(process for process in self.hub.processes if process is not job)
-        elif table == "log__quarantine" and job in self._racing and (batch := _batch_of(content)):
-            self.raced.add(batch)
+        elif table == "log__quarantine" and (batch := _batch_of(content)):
+            in_effect = {one.key for one in self.judge.now.batches}
+            others = {(row["pipeline"], row["seal"]) for row in self.judge.quarantined()} - {batch}
+            if job in self._racing or others - in_effect:
+                self.raced.add(batch)
         self.tell(
             f"{self.hub.running.name} commits version {int(name[:20])} of {table}{_sealed_text(content)}"
         )

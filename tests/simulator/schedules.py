@@ -40,11 +40,14 @@ _STEPS = (
     *("task.answer", "task.submit"),
 )
 _PAIRS = tuple((step, fault) for step in _STEPS for fault in faults_of(step))
-#: Steps that need more than an ordinary schedule, and stores.
-_RARE_STEPS = (
-    *("plan.backup_get", "confirm.backup_get", "confirm.state_set", "job.commit_put"),
+#: Steps of the tasks of a group.
+_OF_GROUPS = (
     *(f"publish.{name}" for name in ("announced", "get", "list", "put")),
+    *(f"confirm.{name}" for name in ("state_delete", "state_set", "success", "xcom")),
+    *("plan.state_delete", "plan.success", "plan.xcom"),
 )
+#: Steps that need more than an ordinary schedule.
+_RARE_STEPS = ("plan.backup_get", "confirm.backup_get", "job.commit_put", *_OF_GROUPS)
 _RARE = (
     *((step, fault) for step in _RARE_STEPS for fault in faults_of(step)),
     *((f"{phase}.list", "stale") for phase in ("plan", "confirm", "publish")),
@@ -219,7 +222,7 @@ def drawn(seed: int) -> Schedule:
     length = random.choice(LENGTHS)
     step, fault = random.choice(_RARE) if random.random() < _AIMED else ("", "")
     promise = random.choice([one for one in PROMISES.values() if one.has(step, fault)])
-    group = random.random() < length.groups or (step in _RARE_STEPS and step.startswith("publish."))
+    group = random.random() < length.groups or (step in _OF_GROUPS)
     work, faults = _work(random, length), _faults(random, promise, length)
     events = [Event(0, "run", "p", number=2), *work, *faults, *_accidents(random, length)]
     if fault:
@@ -281,12 +284,6 @@ def _aimed(random: Random, length: Length, step: str, fault: str) -> Iterator[Ev
         if step.startswith("confirm"):
             yield Event(at + 3, "fault", "freeze", "task.answer", 37 * 60 + 1)
         yield Event(at + 45, "target", "clean", number=random.choice((1, 7, 11)))
-    elif step == "confirm.state_set":
-        # The job has to be planned again.
-        yield Event(at + 1, "source", "append", number=random.randrange(100))
-        yield Event(at + 2, "run", "p", number=1)
-        yield Event(at + 3, "fault", "freeze", random.choice(("job.start", "job.read_log")), 37 * 60)
-        yield Event(at + 45, "target", "restore", number=random.randrange(100))
 
 
 def _group_work(random: Random, length: Length) -> list[Event]:

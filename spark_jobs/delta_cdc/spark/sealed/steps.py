@@ -174,6 +174,8 @@ class SealedSteps(ABC, Generic[S, P]):
         own_hash, is_own = own_commit_hash(self.session, into, version, seal.step.fingerprint)
         if not is_own:
             raise NotCommitted("stale", f"version {version} of {into} is no longer the commit of this job")
+        if planned is not None and planned.version >= version:
+            raise NotCommitted("stale", f"{into} lost version {planned} since planning: it was put back")
         if planned is not None and planned.version + 1 == version:
             # No other commit lies between, so the table is still the one planned on.
             planned = TableVersion(planned.table_id, version, own_hash)
