@@ -8,15 +8,13 @@ of Airflow's middleware and rights, without a network.
 
     python benchmarks/page.py
     python benchmarks/page.py --against ../an-older-checkout    # both, in turn
+    python benchmarks/page.py --browser                         # and in Chromium
     python benchmarks/page.py --database postgresql             # needs its server, psycopg2 and asyncpg
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -28,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from demo.places import PROJECT
 from demo.postgres import Postgres
-from tests.support import page_examples
+from tests.support import browser, page_examples
+from tests.support.page_server import PASSWORD, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,75 +35,27 @@ if TYPE_CHECKING:
 #: Milliseconds.
 AIM = 200
 _WARM = 10
-_LIST = "/delta-cdc/api/pipelines"
 #: Hours since the first run; the DAGs that have run all the time, and since when the others have.
 _HOURS, _OTHERS_SINCE, _AT_ONCE = 1000, 976, 25
 
 
-class Process:
-    """Airflow's API application in a new process (:mod:`tests.support.page_process`).
+def server(code: Path, home: Path, database: str) -> Page:
+    """Return a new process that serves the page of a checkout."""
+    return Page(home, database=database, path=[str(code), str(code / "spark_jobs"), str(PROJECT)])
 
-    :param code: the checkout whose page it serves
-    :param home: Airflow's home
-    :param database: its metadata database
+
+def timed(page: Page, path: str = "/api/pipelines") -> dict[str, Any]:
+    """Return the answer to one request, with its milliseconds of time and of CPU.
+
+    :raises RuntimeError: it was refused
     """
-
-    def __init__(self, code: Path, home: Path, database: str) -> None:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-        environment = {
-            **inherited,
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__AUTH_MANAGER": "tests.support.page_rights.RightsAuthManager",
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
-            "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
-            "PYTHONPATH": os.pathsep.join(
-                [str(code), str(code / "spark_jobs"), str(PROJECT), *(path for path in sys.path if path)]
-            ),
-        }
-        self._log = (home / "page.log").open("a")
-        self._process = subprocess.Popen(
-            [sys.executable, str(PROJECT / "tests" / "support" / "page_process.py")],
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(120)
-        self._log.close()
-
-    def ask(self, **command: Any) -> dict[str, Any]:
-        """Send one command.
-
-        :raises RuntimeError: the process failed
-        """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"broken": "it has ended"}
-        if "broken" in answer:
-            raise RuntimeError(f"{answer['broken']}; see {self._log.name}")
-        return answer
-
-    def get(self, path: str = _LIST) -> dict[str, Any]:
-        """Return the answer to one request, with its milliseconds of time and of CPU."""
-        answer = self.ask(get={"path": path, "role": "viewer"})
-        if answer["status"] != 200:
-            raise RuntimeError(f"{path}: {answer['status']} {answer['body'][:500]}")
-        return {**answer, "ms": answer["seconds"] * 1000, "cpu": answer["cpu"] * 1000}
+    answer = page.get(path)
+    if answer["status"] != 200:
+        raise RuntimeError(f"{path}: {answer['status']} {answer['body'][:500]}")
+    return {**answer, "ms": answer["seconds"] * 1000, "cpu": answer["cpu"] * 1000}
 
 
-def filled(process: Process, *, small: bool) -> None:
+def filled(process: Page, *, small: bool) -> None:
     """Write the DAGs and their runs, the oldest first."""
     few = {"groups": 1, "tables": 50, "alone": 1}
     many = {"groups": 2, "tables": 5, "alone": 5} if small else {"groups": 14, "tables": 50, "alone": 300}
@@ -128,10 +79,10 @@ def measured(
     for number in range(repeats):
         names = list(codes)
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            with Process(codes[name], home, database) as process:
-                module = process.get("/delta-cdc/page.js")
-                cold = process.get()
-                warm = [process.get() for _ in range(_WARM)]
+            with server(codes[name], home, database) as process:
+                module = timed(process, "/page.js")
+                cold = timed(process)
+                warm = [timed(process) for _ in range(_WARM)]
             for key, value in {
                 "module": module["ms"],
                 "module CPU": module["cpu"],
@@ -143,6 +94,60 @@ def measured(
                 "queries": len(warm[-1]["sql"]),
             }.items():
                 found[name].setdefault(key, []).append(value)
+    return found
+
+
+#: Notes when the first row is there.
+_OBSERVE = """
+new MutationObserver(() => {
+  const found = document.querySelector("[data-testid=delta-cdc-pipelines] tbody tr");
+  if (found && globalThis.firstRow === undefined) globalThis.firstRow = performance.now();
+}).observe(document, { childList: true, subtree: true });
+"""
+_OF_LIST = """
+const of = performance.getEntriesByType("resource").filter(({ name }) => name.includes("/delta-cdc/api/"));
+const list = of.find(({ name }) => name.includes("/api/pipelines"));
+return { requests: of.length, "list to first row": globalThis.firstRow - list.responseEnd,
+  "list requested to there": list.responseEnd - list.startTime };
+"""
+#: Does one thing, and returns the milliseconds until the table shows it.
+_ACT = """
+const [act, done] = arguments;
+const table = document.querySelector("[data-testid=delta-cdc-pipelines] tbody");
+const before = table.textContent;
+const begun = performance.now();
+if (act === "search") {
+  const field = document.querySelector("[aria-label=Search]");
+  Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(field, "_t7");
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+} else [...document.querySelectorAll("button")].find((one) => one.textContent === "Next").click();
+const look = () => {
+  const now = document.querySelector("[data-testid=delta-cdc-pipelines] tbody");
+  if (now && now.textContent !== before) done(performance.now() - begun);
+  else requestAnimationFrame(look);
+};
+look();
+"""
+
+
+def in_browser(code: Path, home: Path, database: str, repeats: int) -> dict[str, list[float]]:
+    """Return what Chromium needed: requests, and milliseconds."""
+    found: dict[str, list[float]] = {}
+    with server(code, home, database) as page, browser.chromium(home / "chromium") as chrome:
+        page.serve()
+        window = browser.Window(chrome, page.url)
+        window.log_in("admin", PASSWORD)
+        chrome.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _OBSERVE})
+        for _ in range(repeats):
+            window.open("/plugin/delta-cdc")
+            window.see("[data-testid=delta-cdc-pipelines] svg rect")
+            figures = {
+                **chrome.execute_script(_OF_LIST),
+                "next 50 rows": chrome.execute_async_script(_ACT, "next"),
+                "search": chrome.execute_async_script(_ACT, "search"),
+            }
+            for key, value in figures.items():
+                found.setdefault(key, []).append(value)
     return found
 
 
@@ -165,6 +170,7 @@ def main() -> int:
     )
     parser.add_argument("--against", type=Path, help="another checkout to measure in turn")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--browser", action="store_true", help="look at this checkout's page, too")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="a smoke run")
     parser.add_argument("--home", type=Path, help="keep the database here, and use it again")
@@ -178,18 +184,22 @@ def main() -> int:
         database = f"sqlite:///{home / 'airflow.db'}"
         is_new = not (home / "airflow.db").exists()
         if options.database == "postgresql":
-            server = stack.enter_context(Postgres())
-            account = f"{server.user}:{server.password}"
-            database = f"postgresql+psycopg2://{account}@{server.host}:{server.port}/{server.database}"
+            postgres = stack.enter_context(Postgres())
+            account = f"{postgres.user}:{postgres.password}"
+            database = f"postgresql+psycopg2://{account}@{postgres.host}:{postgres.port}/{postgres.database}"
             is_new = True
         if is_new:
-            with Process(PROJECT, home, database) as process:
+            with server(PROJECT, home, database) as process:
                 filled(process, small=options.small)
-        found = measured(codes, home, database, 2 if options.small else options.repeats)
+        repeats = 2 if options.small else options.repeats
+        found = measured(codes, home, database, repeats)
+        seen = in_browser(PROJECT, home, database, repeats) if options.browser else {}
     print("milliseconds: median (least – most)\n")
     print("| database | code | module | module, CPU | cold | cold, CPU | warm | warm, CPU | KiB | queries |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     print("\n".join(lines(options.database, found)))
+    for name, values in seen.items():
+        print(f"browser, {name}: {median(values):.0f} ({min(values):.0f} – {max(values):.0f})")
     worst = max(median(found["this"][key]) for key in ("cold", "warm"))
     return int(worst > AIM and not options.small)
 

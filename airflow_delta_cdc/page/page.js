@@ -850,7 +850,7 @@ const Why = ({ item }) => {
 const Fact = ({ label, children, note, title }) =>
   h(
     Box,
-    { borderRadius: "md", borderWidth: 1, flex: "1 1 170px", p: 3, title },
+    { borderRadius: "md", borderWidth: 1, flex: "1 1 150px", p: 3, title },
     h(Muted, null, label),
     h(Text, { as: "div", fontSize: "lg", fontWeight: "semibold" }, children),
     note ? h(Muted, null, note) : null,

@@ -202,6 +202,54 @@ def nights() -> dict[str, Any]:
     return {"dags": dags, "runs": runs}
 
 
+#: Groups of a company, with their tables.
+_COMPANY = {
+    "finance": ("invoices", "ledger_entries", "exchange_rates", "cost_centers", "credit_notes"),
+    "logistics": ("shipments", "stock_levels", "warehouses", "carriers", "returns"),
+    "crm": ("contacts", "accounts", "consents", "tickets"),
+}
+
+
+def company() -> dict[str, Any]:
+    """The nights of a company, for pictures: with all tasks of a group, and without names of this project."""
+    night = nights()
+    dags = [one for one in night["dags"] if one.get("dag_id") != "strange"]
+    runs = [one for one in night["runs"] if one["dag_id"] != "strange"]
+    for at, (group, names) in enumerate(_COMPANY.items()):
+        pipelines = {name: table(name) for name in names}
+        dags.append({"group": group, "pipelines": pipelines, "why": group == "crm", "paused": False})
+        for number in range(24):
+            tables = [
+                published(
+                    name,
+                    400 + at * 130 + place * 17 + number * 2,
+                    versions=2,
+                    counts={
+                        "inserted": 40 + (number * 41 + place * 67 + at * 29) % 260,
+                        "updated": (number * 31 + place * 43) % 120,
+                        "deleted": (number * 5 + place) % 7,
+                    },
+                    work=5 + (number * 3 + place) % 6,
+                )
+                for place, name in enumerate(names)
+            ]
+            runs.append(group_run(group, number, tables, ago=(24 - number) * _HOUR - 300 * at))
+    for run in runs:
+        if run["dag_id"] == "sales" or run["dag_id"] in _COMPANY:
+            run["run_id"] = (
+                f"scheduled__{datetime.now(UTC) - timedelta(seconds=run['ago']):%Y-%m-%dT%H}:00:00"
+            )
+            run.setdefault("tasks", []).extend(
+                {"task_id": name, "state": "success"} for name in ("run_spark", "publish")
+            )
+            for one in run["xcoms"]:
+                # The name of a map index, which Airflow shows.
+                if one.get("map_index", -1) >= 0 and "pipeline" in one["value"]:
+                    name = {"name": one["value"]["pipeline"], "state": "success"}
+                    run["tasks"].append({"task_id": "apply", "map_index": one["map_index"], **name})
+    return {"dags": dags, "runs": runs}
+
+
 def thousand(
     *, groups: int = 14, tables: int = 50, alone: int = 300, runs: Sequence[int] = range(3)
 ) -> dict[str, Any]:

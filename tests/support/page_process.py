@@ -17,6 +17,8 @@ from threading import Thread
 from typing import Any
 
 _QUERIES: list[str] = []
+#: The operators of tasks, by DAG and task.
+_OPERATORS: dict[tuple[str, str], str] = {}
 
 
 def fill(dags: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
@@ -40,6 +42,7 @@ def fill(dags: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
         made = [dag for one in dags for dag in _made(one)]
         SerializedDAG.bulk_write_to_db("tests", None, made, session=session)
         for dag in made:
+            _OPERATORS.update({(dag.dag_id, task.task_id): task.task_type for task in dag.tasks})
             SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), "tests", session=session)
         session.flush()
         for one in dags:
@@ -91,10 +94,11 @@ def _write(session: Any, runs: list[dict[str, Any]]) -> None:
         AssetModel,
         asset_alias_asset_event_association_table,
     )
+    from airflow.models.dag_version import DagVersion
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
     from airflow.models.xcom import XComModel
-    from sqlalchemy import insert
+    from sqlalchemy import insert, select
 
     described = [_described(**run) for run in runs]
     made = [DagRun(**one["run"]) for one in described]
@@ -102,7 +106,11 @@ def _write(session: Any, runs: list[dict[str, Any]]) -> None:
         run.end_date = one["end"]
     session.add_all(made)
     session.flush()
-    tasks = [task for one in described for task in one["tasks"]]
+    newest = select(DagVersion.dag_id, DagVersion.id).order_by(DagVersion.version_number)
+    versions = dict(session.execute(newest).all())
+    tasks = [
+        {**task, "dag_version_id": versions.get(task["dag_id"])} for one in described for task in one["tasks"]
+    ]
     if tasks:
         session.execute(insert(TaskInstance), tasks)
     values = [
@@ -176,6 +184,7 @@ def _described(
                 "end_date": end,
                 "try_number": task.get("try_number", 1),
                 "pool": "default_pool",
+                "operator": _OPERATORS.get((dag_id, task_id)),
                 "_rendered_map_index": task.get("name"),
             }
             for (task_id, map_index), task in there.items()

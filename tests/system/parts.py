@@ -205,6 +205,23 @@ class Parts:
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=30)) as database:
             return database.execute(query, values).fetchall()
 
+    def another_triggerer(self) -> Part:
+        """Return a second triggerer, not started; :meth:`stop` ends it, too."""
+        (port,) = _free_ports(1)
+        environment = {**self.environment, "AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(port)}
+        made = Part("triggerer", environment=environment, log=self._places.root / "triggerer-2.log")
+        self._others.append(made)
+        return made
+
+    def owners(self, watcher: str) -> list[int | None]:
+        """Return the job of the triggerer that runs a watcher, for each of the watcher's triggers."""
+        rows = self._rows(
+            "SELECT t.triggerer_id FROM trigger t JOIN asset_watcher w ON w.trigger_id = t.id "
+            "WHERE w.name = ?",
+            watcher,
+        )
+        return [job for (job,) in rows]
+
     def _part(self, name: str) -> Part:
         return Part(name, environment=self.environment, log=self._places.root / f"{name}.log")
 

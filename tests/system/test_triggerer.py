@@ -40,6 +40,7 @@ from pathlib import Path
 
 from datetime import datetime
 
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import Asset, AssetWatcher, DAG, task
 from noted import Noted
 
@@ -73,6 +74,13 @@ wakes = woken_by("wakes", local("wakes"))
 frozen = woken_by("frozen", local("frozen"))
 yielded = woken_by("yielded", local("yielded"), Noted)
 moved = woken_by("moved", local("moved"))
+# Two assets on one trigger: the cursor is that of the asset that it names.
+pair = DeltaVersionTrigger(table=local("pair"), asset_name="left", poll_interval=0.3)
+for name in ("left", "right"):
+    asset = Asset(name, watchers=[AssetWatcher(name=name, trigger=pair)])
+    with DAG(name, schedule=[asset], max_active_runs=1, catchup=False) as dag:
+        EmptyOperator(task_id="run")
+    globals()[name] = dag
 one = woken_by("one", local("both"))
 two = woken_by("two", local("both"), min_versions=2)
 storm = woken_by("storm", local("storm"))
@@ -247,6 +255,40 @@ def test_two_watchers_on_one_table(world: World) -> None:
     append(table, [4])
     assert _versions(world.events("one", 4))[3:] == [(2, 3)]
     assert _versions(world.events("two", 2))[1:] == [(1, 3)]
+
+
+@pytest.mark.slow
+def test_two_assets_on_one_trigger_and_two_triggerers(world: World) -> None:
+    """A triggerer that dies hands its watchers over; no event is lost, and none is made twice."""
+    parts, table = world.parts, world.table("pair")
+    append(table, [1])
+    for asset in ("left", "right"):
+        assert _versions(world.events(asset, 1)) == [(None, 0)]
+    world.settled("left", 0)
+    (first,) = set(parts.owners("left") + parts.owners("right"))
+    assert first is not None
+    second = parts.another_triggerer()
+    second.start()
+    # Beside the one that has all watchers.
+    append(table, [2])
+    for asset in ("left", "right"):
+        world.events(asset, 2)
+    parts.triggerer.kill()
+    append(table, [3])
+    parts.until(
+        lambda: set(parts.owners("left") + parts.owners("right")).isdisjoint({None, first}), "not taken over"
+    )
+    for asset in ("left", "right"):
+        assert _versions(world.events(asset, 3)) == [(None, 0), (0, 1), (1, 2)]
+    world.settled("left", 2)
+    parts.triggerer.start()
+    second.kill()
+    append(table, [4])
+    for asset in ("left", "right"):
+        assert _versions(world.events(asset, 4))[3:] == [(2, 3)]
+    world.settled("left", 3)
+    parts.until(lambda: set(parts.runs("right")) == {"success"}, "a run of the second asset is missing")
+    assert [len(parts.events(asset)) for asset in ("left", "right")] == [4, 4]
 
 
 @pytest.mark.slow

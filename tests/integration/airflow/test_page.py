@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import signal
 import subprocess
 import sys
+import time
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +17,8 @@ import pytest
 from demo.places import PROJECT
 from demo.server import free_ports
 from tests.support import browser, page_examples
+from tests.support.page_server import PASSWORD, READER, Page
+from tests.support.path_proxy import PathProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +26,6 @@ if TYPE_CHECKING:
 
     from tests.integration.airflow.conftest import Airflow
 
-#: ``tests.support.page_rights`` imports Airflow.
-READER = "reader"
-_PASSWORD = "for this test only"
 #: Each route of the page, with parameters that find something.
 _ROUTES = {
     "/page.js": "",
@@ -35,72 +38,11 @@ _ROUTES = {
 _ROLES = ("viewer", "user", "op", "admin")
 
 
-class Page:
-    """Airflow's application in a process of its own (:mod:`tests.support.page_process`)."""
-
-    def __init__(self, home: Path) -> None:
-        passwords = home / "passwords.json"
-        passwords.write_text(json.dumps({"admin": _PASSWORD, READER: _PASSWORD}))
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-        environment = {
-            **inherited,
-            "AIRFLOW_HOME": str(home),
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW__CORE__AUTH_MANAGER": "tests.support.page_rights.RightsAuthManager",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"admin:admin,{READER}:viewer",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        }
-        self.log = home / "page.log"
-        self.url = ""
-        with self.log.open("w") as sink:
-            self._process = subprocess.Popen(
-                [sys.executable, str(PROJECT / "tests" / "support" / "page_process.py")],
-                env=environment,
-                text=True,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=sink,
-            )
-
-    def ask(self, **command: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, self.log.read_text()[-5000:]
-        answer: dict[str, Any] = json.loads(line)
-        assert "broken" not in answer, answer["broken"] + self.log.read_text()[-5000:]
-        return answer
-
-    def get(self, path: str, role: str | None = "viewer", **how: Any) -> dict[str, Any]:
-        return self.ask(get={"path": f"/delta-cdc{path}", "role": role, **how})
-
-    def listed(self, path: str = "/api/pipelines", **how: Any) -> dict[str, dict[str, Any]]:
-        """Return the pipelines of a list, by their names."""
-        answer = self.get(path, **how)
-        assert answer["status"] == 200, answer
-        return {one["pipeline"]: one for one in json.loads(answer["body"])["pipelines"]}
-
-    def serve(self) -> None:
-        (port,) = free_ports(1)
-        self.ask(serve=port)
-        self.url = f"http://127.0.0.1:{port}"
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-
-
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    made = Page(tmp_path_factory.mktemp("page"))
-    made.ask(fill=page_examples.nights())
-    yield made
-    made.stop()
+    with Page(tmp_path_factory.mktemp("page")) as made:
+        made.ask(fill=page_examples.nights())
+        yield made
 
 
 # -- rights -----------------------------------------------------------------------------------------
@@ -382,7 +324,7 @@ def window(page: Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Win
     page.serve()
     with browser.chromium(tmp_path_factory.mktemp("chromium"), width=1500, height=1100) as chrome:
         opened = Window(chrome, page.url)
-        opened.log_in("admin", _PASSWORD)
+        opened.log_in("admin", PASSWORD)
         yield opened
 
 
@@ -500,7 +442,7 @@ def test_a_run_of_a_dag_without_a_choice_of_tables_names_all_its_pipelines(
 def test_a_reader_of_dags_sees_what_is_left_out(page: Page, window: Window, tmp_path: Path) -> None:
     with browser.chromium(tmp_path / "chromium", width=1500, height=1100) as chrome:
         reader = Window(chrome, page.url)
-        reader.log_in(READER, _PASSWORD)
+        reader.log_in(READER, PASSWORD)
         reader.open("/plugin/delta-cdc?pipeline=customers")
         line = reader.see("[data-testid=delta-cdc-hidden]").text
         assert line == (
@@ -513,6 +455,97 @@ def test_a_reader_of_dags_sees_what_is_left_out(page: Page, window: Window, tmp_
         reader.see("[data-testid=delta-cdc-hidden]")
         assert "Not shown" in reader.see("[data-testid=delta-cdc-pipelines]").text
         reader.keep("page_reader_list")
+
+
+# -- below a path, behind a proxy -------------------------------------------------------------------
+@pytest.fixture
+def proxied(page: Page, tmp_path: Path) -> Iterator[PathProxy]:
+    """``airflow api-server`` below ``/airflow``, on the same database, and the proxy before it."""
+    browser.require("the page Delta CDC behind a proxy")
+    server, own = free_ports(2)
+    environment = {
+        **page.environment,
+        "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{own}/airflow",
+        "AIRFLOW__API__WORKERS": "1",
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+    }
+    command = ["api-server", "--host", "127.0.0.1", "--port", str(server), "--proxy-headers"]
+    with (tmp_path / "api-server.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "airflow", *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        with PathProxy("/airflow", own, server) as proxy:
+            yield proxy
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return int(answer.status) == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_below_a_path_behind_a_proxy(page: Page, proxied: PathProxy, tmp_path: Path) -> None:
+    """Each link, request and picture of the page stays below the path."""
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    end = time.monotonic() + 300
+    while not _answers(f"{proxied.url}/api/v2/monitor/health"):
+        assert time.monotonic() < end, (tmp_path / "api-server.log").read_text()[-5000:]
+        time.sleep(0.5)
+    proxied.answers.clear()
+    with browser.chromium(tmp_path / "chromium", width=1500, height=1100) as chrome:
+        window = Window(chrome, proxied.url)
+        window.log_in("admin", PASSWORD)
+        picture = window.see("img[src*='delta-cdc/logo.svg']")
+        wide = "return arguments[0].complete ? arguments[0].naturalWidth : 0"
+        WebDriverWait(chrome, 60).until(lambda chrome: chrome.execute_script(wide, picture) > 0)
+        picture.click()
+        window.see("[data-testid=delta-cdc-pipelines] svg rect")
+        window.see("//*[@data-testid='delta-cdc-pipelines']//a[text()='customers']").click()
+        window.see("[data-testid=delta-cdc-findings]")
+        assert chrome.current_url.startswith(f"{proxied.url}/plugin/delta-cdc?pipeline=customers")
+        link = window.see("//*[@data-testid='delta-cdc-findings']//a[text()='Log of the task']")
+        task = f"{proxied.url}/dags/sales/runs/scheduled__23/tasks/apply/mapped/3"
+        assert link.get_attribute("href") == task
+        link.click()
+        window.see("//a[normalize-space()='Delta CDC' and contains(@href, 'delta-cdc-task')]").click()
+        assert "What to do: give these rows a key" in window.see("[data-testid=delta-cdc-task]").text
+        window.see("//*[@data-testid='delta-cdc-task']//a[text()='customers']").click()
+        window.see("//a[text()='sales']").click()
+        window.see("//a[normalize-space()='Delta CDC' and contains(@href, 'delta-cdc-dag')]").click()
+        window.see("//*[@data-testid='delta-cdc-pipelines']//a[text()='payments']").click()
+        window.see("//a[text()='\u2190 All pipelines']").click()
+        # The form, and the run that it starts.
+        window.see("[aria-label=Search]").send_keys("parcel_h")
+        window.see("//tbody[count(tr)=1]//a[text()='parcel_history']").click()
+        window.see("[data-testid=delta-cdc-incremental]").click()
+        window.see("[data-testid=delta-cdc-send]").click()
+        started = window.see("//a[starts-with(text(), 'Started: ')]")
+        run_id = started.text.removeprefix("Started: ")
+        started.click()
+        window.see(f"//*[contains(text(), '{run_id}')]")
+        window.keep("page_behind_proxy")
+        # A page that is loaded where it is, and not reached by a link.
+        window.open("/plugin/delta-cdc?pipeline=customers")
+        window.see("[data-testid=delta-cdc-findings]")
+    answer = page.ask(get={"path": f"/api/v2/dags/parcels/dagRuns/{run_id}", "role": "viewer"})
+    assert answer["status"] == 200, answer
+    paths = {path for _, path, _ in proxied.answers}
+    assert any(path.startswith("/airflow/delta-cdc/api/trends") for path in paths)
+    refused = [one for one in proxied.answers if one[2] >= 400 and "favicon" not in one[1]]
+    assert not refused, refused
 
 
 # -- why is this row so -----------------------------------------------------------------------------
