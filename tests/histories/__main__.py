@@ -36,7 +36,7 @@ def main() -> int:
     given = parser.parse_args()
     logging.disable(logging.ERROR)
     warnings.simplefilter("ignore")
-    spark = _session()
+    spark = started()
     spaces = range(given.spaces)
     if given.replay is not None:
         some = spaces if given.space is None else [given.space]
@@ -74,10 +74,11 @@ def _write(state: Path | None, kept: dict[str, object]) -> None:
         draft.replace(state)
 
 
-def _session() -> SparkSession:
+def started() -> SparkSession:
+    """Return a session for many small tables."""
     from delta_cdc.launch.session import get_session
 
-    return get_session(
+    session = get_session(
         "histories",
         cores=2,
         quick_start=True,
@@ -91,6 +92,8 @@ def _session() -> SparkSession:
             "spark.driver.extraJavaOptions": "-Xms1g -Xmn512m -Djdk.lang.Process.launchMechanism=VFORK",
         },
     )
+    session.sparkContext.setLogLevel("OFF")
+    return session
 
 
 if __name__ == "__main__":
