@@ -1,4 +1,4 @@
-"""``python -m tests.histories.defects``: plant defects in a copy of the engine, and count table runs until one is found.
+"""``python -m tests.histories.defects``: plant defects in a copy of the engine; count table runs to a find.
 
 A defect that no table run finds shows a rule that the histories do not reach.
 """
@@ -42,9 +42,6 @@ class Defect:
 
 
 DEFECTS = (
-    Defect("of one place, a delete comes before an upsert", LOG, "spark/apply/entries.py",
-           "[F.col(RANK), F.col(PLACE), F.col(KIND) == UPSERT]",
-           "[F.col(RANK), F.col(PLACE), F.col(KIND) != UPSERT]"),
     Defect("the greatest sequence decides", LOG, "spark/apply/latest.py",
            "F.max_by(states.AFTER, F.when(has_values, in_order))",
            "F.min_by(states.AFTER, F.when(has_values, in_order))"),

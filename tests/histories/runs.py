@@ -390,7 +390,7 @@ def played(
     except Exception as error:  # noqa: BLE001 - whatever was not predicted
         text = f"{type(error).__name__}: {str(error)[:1500]}"
         if run is not None:
-            text = f"{run.arguments}, schema_evolution={run.policy}\n{'; '.join(run.flow.said)}\n{text}"
+            text = f"{run.arguments}, schema_evolution={run.policy}\n{text}"
         return Failure(seed, tuple(spaces), tuple(steps), text, getattr(error, "space", None))
     finally:
         spark.catalog.clearCache()

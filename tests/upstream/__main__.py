@@ -72,31 +72,6 @@ def _positions(spark: SparkSession, folder: str) -> bool:
     return bool(row["a"][0][0]["x"] == "y")
 
 
-@_fault("Delta", "MERGE cannot add a field to structs in maps in arrays.", "spark/apply/schema.py, _added")
-def _new_fields(spark: SparkSession, folder: str) -> bool:
-    name = f"delta.`{folder}/t`"
-    spark.sql(f"CREATE TABLE {name} (k INT, a ARRAY<MAP<INT, STRUCT<x: INT>>>) USING delta")
-    spark.sql(f"INSERT INTO {name} VALUES (1, array(map(1, named_struct('x', 1))))")
-    spark.sql("SELECT 2 k, array(map(1, named_struct('x', 1, 'y', 2))) a").createOrReplaceTempView("rows_")
-    text = f"MERGE WITH SCHEMA EVOLUTION INTO {name} t USING rows_ s ON t.k = s.k "
-    return _fails(
-        lambda: spark.sql(f"{text}WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"), "cast"
-    )
-
-
-@_fault(
-    "Delta",
-    "No MERGE into a table with a CHAR column (delta-io/delta#3868).",
-    "spark/apply/rows.py, schema.py",
-)
-def _char(spark: SparkSession, folder: str) -> bool:
-    name = f"delta.`{folder}/t`"
-    spark.sql(f"CREATE TABLE {name} (k INT, c CHAR(3)) USING delta")
-    spark.sql("SELECT 1 k, 'a' c").createOrReplaceTempView("rows_")
-    text = f"MERGE INTO {name} t USING rows_ s ON t.k = s.k WHEN MATCHED THEN UPDATE SET t.c = s.c"
-    return _fails(lambda: spark.sql(f"{text} WHEN NOT MATCHED THEN INSERT (k, c) VALUES (s.k, s.c)"), "")
-
-
 _CLIPPED = "The change data feed takes an end beyond the newest version for the newest version."
 
 
@@ -182,7 +157,7 @@ def _feed(spark: SparkSession, path: str, **options: Any) -> int:
     return int(reader.options(**options).load(path).count())
 
 
-# -- Spark, obstore, deltalake ----------------------------------------------------------------------
+# -- Spark, obstore, Airflow ----------------------------------------------------------------------
 _COLLATION = (
     "The client of Spark Connect names the collation of each string: new tables have collated columns."
 )
@@ -214,6 +189,39 @@ def _panic(spark: SparkSession, folder: str) -> bool:
     return False
 
 
+_NO_RESULT = (
+    "A resumable job that a retry finds running ends without the result: get_job_result is not called."
+)
+
+
+@_fault("Airflow", _NO_RESULT, "operators/base.py, get_job_result; the runtime reads the result")
+def _no_result(spark: SparkSession, folder: str) -> bool:
+    from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
+
+    class Job(ResumableJobMixin, BaseOperator):  # type: ignore[misc]
+        external_id_key = "job"
+
+        def submit_job(self, context: Any) -> str:
+            return "1"
+
+        def get_job_status(self, external_id: Any, context: Any) -> str:
+            return "RUNNING"
+
+        def is_job_active(self, status: str) -> bool:
+            return True
+
+        def is_job_succeeded(self, status: str) -> bool:
+            return False
+
+        def poll_until_complete(self, external_id: Any, context: Any) -> None:
+            return None
+
+        def get_job_result(self, external_id: Any, context: Any) -> str:
+            return "rows"
+
+    return Job(task_id="t").execute_resumable({"task_state_store": {"job": "1"}}) is None
+
+
 def main() -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
@@ -224,14 +232,15 @@ def main() -> int:
 
     spark = get_session("upstream", cores=2, quick_start=True, **{"spark.driver.memory": "1g"})
     spark.sparkContext.setLogLevel("OFF")
-    versions = {"Delta": _delta(spark), "PySpark": spark.version, "obstore": version("obstore")}
+    versions = {"Delta": _delta(spark), "PySpark": spark.version}
+    versions |= {"obstore": version("obstore"), "Airflow": version("apache-airflow-core")}
     answers = []
     for fault in FAULTS:
         if wanted in f"{fault.of} {fault.text} {fault.around}".lower():
             with tempfile.TemporaryDirectory(prefix="upstream-") as folder:
                 try:
                     answer = "yes" if fault.there(spark, folder) else "no"
-                except Exception as error:  # noqa: BLE001 - told in the table
+                except Exception as error:  # noqa: BLE001 - the table has it
                     answer = f"error: {str(error)[:200]}"
             answers.append(answer)
             print(
