@@ -82,12 +82,17 @@ class ConnectServer:
                 return
         raise AssertionError(f"the server did not come up: {self.log[before:][-3000:]}")
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the server and all that it started."""
+        assert self.process is not None
+        os.killpg(self.process.pid, number)
+
     def kill(self) -> None:
         """Kill the server as a machine that loses power would."""
         if self.process is None:
             return
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.send(signal.SIGKILL)
         self.process.wait()
         self.process = None
 

@@ -1,0 +1,325 @@
+"""Kinds of work: what one run does, and what the tables must hold, by oracles in plain Python.
+
+A kind has tables of its own in a folder. A process that is to be killed makes it again, and only calls
+:meth:`Kind.work`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from delta_cdc.core.options import ApplyOptions, QueryOptions
+from delta_cdc.core.requests import ApplyRequest, ReadRequest
+from delta_cdc.core.spec import ExpireSpec
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.consumers import Consumer
+from delta_cdc.planning.expiry import plan_expiry
+from delta_cdc.run import maintain
+from delta_cdc.run.batch import PipelineJob, run_batch
+from delta_cdc.run.flows import run
+from delta_cdc.run.table_arguments import requests
+from tests.kills.tries import announcements
+from tests.support.deliveries import SCHEMA, event
+from tests.support.deliveries import expected as logged
+from tests.support.world import COLUMNS, HISTORY, Source, expected, ordered, ranges, seals
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.kills.tries import Try
+
+#: Kinds of steps that are announced.
+_MOVING = ("load", "apply", "reload", "reset", "ingest")
+
+
+class Kind(ABC):
+    """Tables, and the work on them.
+
+    :param folder: here, the tables as files
+    :param root: the location of the same folder, as the work names it
+    :cvar rounds: how often new input comes before there are new tables
+    """
+
+    name: ClassVar[str]
+    rounds: ClassVar[int] = 10
+
+    def __init__(self, folder: Path, root: str = "", storage: dict[str, str] | None = None) -> None:
+        self.folder, self.root, self.storage = folder, root or str(folder), storage
+
+    def table(self, name: str) -> str:
+        """Return the location of a table."""
+        return f"{self.root}/{name}"
+
+    def path(self, name: str) -> str:
+        """Return where the same table is as files."""
+        return str(self.folder / name)
+
+    @abstractmethod
+    def change(self, draw: random.Random, spark: SparkSession) -> None:
+        """Make new input for the next run; the first call makes the tables.
+
+        :param spark: for what only Spark makes; most input is written without it
+        """
+
+    @abstractmethod
+    def work(self, attempt: Try) -> bool:
+        """Do the work once; return whether there was any."""
+
+    @abstractmethod
+    def problems(self) -> list[str]:
+        """Compare the tables with the oracle; return what is wrong."""
+
+    def between(self, draw: random.Random) -> None:
+        """Do what may come between two tries; most kinds do nothing."""
+        return
+
+    def last(self, draw: random.Random) -> list[str]:
+        """Do what comes after the last round; return what is wrong then."""
+        return []
+
+    def rows(self, name: str, columns: Sequence[str], where: str = "true") -> list[tuple[Any, ...]]:
+        """Return the rows of a table, sorted, as delta-rs reads them."""
+        listed = ", ".join(f'"{column}"' for column in columns)
+        query = f"SELECT {listed} FROM t WHERE {where}"
+        found = QueryBuilder().register("t", DeltaTable(self.path(name))).execute(query)
+        return ordered(tuple(row.values()) for row in pa.table(found.read_all()).to_pylist())
+
+    def compared(self, name: str, columns: Sequence[str], right: list[tuple[Any, ...]]) -> list[str]:
+        """Compare the rows of a table."""
+        rows = self.rows(name, columns)
+        return [f"rows of {name} are {rows}, not {right}"] if rows != ordered(right) else []
+
+    def heard(self, pipeline: str) -> list[dict[str, Any]]:
+        """Return what was announced of a pipeline."""
+        return [one for one in announcements(self.folder) if one["pipeline"] == pipeline]
+
+    def chain(self, name: str, pipeline: str) -> list[str]:
+        """Return where the sealed ranges of a target leave versions out, or have one twice; and what no
+        announcement covers."""
+        heard = [one for one in self.heard(pipeline) if one["to"] is not None]
+        newest = max((one["seal"] for one in heard), default=-1)
+        found, before = [], None
+        for seal in seals(self.path(name), pipeline):
+            if seal["step"]["kind"] not in _MOVING:
+                continue
+            start, end = seal["step"]["starting_version"], seal["step"]["ending_version"]
+            if before is not None and start != before + 1:
+                found.append(f"{name}: version {start} follows version {before}")
+            before = end
+            covers = any(one["from"] <= start and end <= one["to"] for one in heard)
+            if not covers or seal["number"] > newest:
+                found.append(f"seal {seal['number']} of {name}, versions {start}-{end}, was not announced")
+        return found
+
+
+class Apply(Kind):
+    """A source, whose changes come into a target of type 1."""
+
+    name = "apply type 1"
+    scd = 1
+
+    @cached_property
+    def source(self) -> Source:
+        made = Source(self.path("source")).create(None)
+        made.insert(None, {100 + one: (f"row {one}", one) for one in range(8)})
+        return made
+
+    def change(self, draw: random.Random, spark: SparkSession) -> None:
+        self.source.grow(None, draw, draw.randint(1, 3))
+
+    def request(self, attempt: Try, **more: Any) -> ApplyRequest:
+        return ApplyRequest(
+            pipeline=f"flow{self.scd}",
+            source=self.table("source"),
+            target=self.table(f"target{self.scd}"),
+            options=ApplyOptions(keys=("id",), stored_as_scd_type=self.scd),
+            run_id=attempt.run_id,
+            storage_options=self.storage,
+            **more,
+        )
+
+    def work(self, attempt: Try) -> bool:
+        return attempt.publish(run(self.request(attempt), attempt.services))
+
+    def problems(self) -> list[str]:
+        target, pipeline = f"target{self.scd}", f"flow{self.scd}"
+        (loaded, _), *_, (_, newest) = [*ranges(self.path(target), pipeline)] * 2
+        found = [] if newest == self.source.newest else [f"{newest} is sealed, not {self.source.newest}"]
+        right = expected(self.source, self.scd, loaded)
+        found += self.compared(target, COLUMNS if self.scd == 1 else HISTORY, right)
+        return found + self.chain(target, pipeline)
+
+
+class ApplyHistory(Apply):
+    """The same, into a target of type 2."""
+
+    name = "apply type 2"
+    scd = 2
+
+
+class Staging(Apply):
+    """The same by way of a staging table, version by version, and on into a target of type 1."""
+
+    name = "staging"
+
+    def work(self, attempt: Try) -> bool:
+        apply = self.request(attempt, staging=self.table("staging"))
+        read = ReadRequest(
+            pipeline=apply.pipeline,
+            source=apply.source,
+            staging=self.table("staging"),
+            target=apply.target,
+            options=QueryOptions(),
+            versions_per_commit=1,
+            run_id=attempt.run_id,
+            storage_options=self.storage,
+        )
+        run(read, attempt.services)
+        return attempt.publish(run(apply, attempt.services))
+
+
+class Ingest(Kind):
+    """Files into a change log, and on into a target of type 1.
+
+    :ivar events: all that was delivered
+    :ivar bad: records that are none
+    """
+
+    name = "ingest and apply"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.events: list[dict[str, Any]] = []
+        self.bad: list[str] = []
+        self.number = 0
+
+    def change(self, draw: random.Random, spark: SparkSession) -> None:
+        landing = self.folder / "in"
+        landing.mkdir(exist_ok=True)
+        for _ in range(draw.randint(1, 3)):
+            self.number += 1
+            lines = []
+            for _ in range(draw.randint(1, 4)):
+                seq = len(self.events) + 1
+                made = event(draw.choice("IUUD"), seq, draw.randint(1, 6))
+                made |= {} if made["op"] == "D" else {"name": f"name {seq}", "amount": seq}
+                self.events.append(made)
+                lines.append(json.dumps(made))
+            if draw.random() < 0.2:
+                self.bad.append(f"no event {self.number}")
+                lines.append(self.bad[-1])
+            (landing / f"{self.number:05}.json").write_text("\n".join(lines) + "\n")
+
+    def jobs(self, attempt: Try) -> list[PipelineJob]:
+        """Return what one application does."""
+        given: dict[str, Any] = {
+            "pipeline": "ingested",
+            "source": self.table("in"),
+            "log": self.table("log"),
+            "target": self.table("current"),
+            "keys": ["id"],
+            "format": "json",
+            "schema": SCHEMA,
+            "adapter_options": {"operation_column": "op", "sequence_by": "seq"},
+            "limits": {"max_files": 2},
+        }
+        known: dict[str, Any] = {"run_id": attempt.run_id, "storage_options": self.storage}
+        ingest, apply = requests(given, scratch=False, **known)
+        return [self.job(attempt, ingest=ingest, apply=apply)]
+
+    def job(self, attempt: Try, **what: Any) -> PipelineJob:
+        return PipelineJob(**what, saved_plans=attempt.pins, announced=attempt.announced)
+
+    def work(self, attempt: Try) -> bool:
+        found = run_batch(self.jobs(attempt), attempt.services, run_id=attempt.run_id, parallel=2)
+        for result in found:
+            if result.error is not None:
+                raise result.error
+        return attempt.publish(*(one for result in found for one in (result.ingested, result.applied)))
+
+    @property
+    def current(self) -> list[tuple[Any, ...]]:
+        """Return what the target must hold: the last event of each key, but for deletes."""
+        last = {one["id"]: one for one in self.events}
+        return [(key, one["name"], one["amount"]) for key, one in last.items() if one["op"] != "D"]
+
+    def problems(self) -> list[str]:
+        found = self.compared("log", ("_op", "_sequence", *COLUMNS), logged(self.events))
+        return found + self.others()
+
+    def others(self) -> list[str]:
+        """Compare the tables beside the log, and what was announced."""
+        found = self.compared("current", COLUMNS, self.current)
+        if self.bad:
+            found += self.compared("log__quarantine", ("raw",), [(one,) for one in self.bad])
+        sealed = {seal["number"]: seal["step"]["counts"] for seal in seals(self.path("log"), "ingested")}
+        heard = sum(one["counts"].get("events", 0) for one in self.heard("ingested") if one["to"] is None)
+        if heard < (number := sum(counts.get("events", 0) for counts in sealed.values())):
+            found.append(f"{heard} events were announced, of {number}")
+        return found + self.chain("current", "ingested")
+
+
+class Group(Ingest):
+    """One application for three pipelines: both types from one source, and an ingest with its apply."""
+
+    name = "group"
+    rounds = 6
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.flows = [Apply(*given), ApplyHistory(*given)]
+
+    def change(self, draw: random.Random, spark: SparkSession) -> None:
+        super().change(draw, spark)
+        self.flows[1].__dict__["source"] = self.flows[0].source
+        self.flows[0].change(draw, spark)
+
+    def jobs(self, attempt: Try) -> list[PipelineJob]:
+        return [
+            *super().jobs(attempt),
+            *(self.job(attempt, apply=flow.request(attempt, scratch=False)) for flow in self.flows),
+        ]
+
+    def problems(self) -> list[str]:
+        return [*super().problems(), *(problem for flow in self.flows for problem in flow.problems())]
+
+
+class Expiry(Ingest):
+    """The same as an ingest, and then the expiry of events below a horizon that rises."""
+
+    name = "expiry"
+
+    def change(self, draw: random.Random, spark: SparkSession) -> None:
+        super().change(draw, spark)
+        (self.folder / "horizon").write_text(str(max(1, len(self.events) - draw.randint(2, 8))))
+
+    def work(self, attempt: Try) -> bool:
+        is_done = super().work(attempt)
+        wanted = int((self.folder / "horizon").read_text())
+        spec = ExpireSpec(run_id=attempt.run_id, table_uri=self.table("log"), horizon=str(wanted))
+        consumers = [Consumer("ingested", self.table("current"))]
+        plan = run_sync(plan_expiry(spec, consumers, storage_options=self.storage))
+        _, errors = maintain.run({spec.table_uri: plan}, execute=attempt.execute, run_id=attempt.run_id)
+        maintain.raise_failed(errors)
+        return is_done
+
+    def problems(self) -> list[str]:
+        """Compare the log: each event at or above the horizon is there, once; one below it may be."""
+        horizon = int((self.folder / "horizon").read_text())
+        rows = self.rows("log", ("_op", "_sequence", *COLUMNS))
+        events = logged(self.events)
+        kept = [row for row in events if row[1] >= horizon]
+        found = [] if [row for row in rows if row[1] >= horizon] == ordered(kept) else [f"{rows} of {events}"]
+        found += [f"{row} is not an event" for row in rows if row not in events]
+        found += ["a row is there twice"] if len(set(rows)) != len(rows) else []
+        return found + self.others()
