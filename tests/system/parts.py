@@ -119,15 +119,16 @@ class Parts:
         self.environment = airflow_home.environment(places, **{**own, **settings})
         self.environment["PYTHONPATH"] += os.pathsep + str(dags)
         airflow_home.prepare(places, self.environment)
-        self.triggerer = self._part("triggerer")
-        self._others = [self._part(name) for name in ("api-server", "scheduler", "dag-processor")]
+        #: Scheduler, API server, DAG processor and triggerer.
+        self.every = [self._part(name) for name in ("scheduler", "api-server", "dag-processor", "triggerer")]
+        self.triggerer = self.every[-1]
 
     def start(self) -> None:
-        for part in (*self._others, self.triggerer):
+        for part in self.every:
             part.start()
 
     def stop(self) -> None:
-        for part in (*self._others, self.triggerer):
+        for part in self.every:
             part.kill()
 
     def cli(self, *command: str) -> None:
@@ -198,7 +199,7 @@ class Parts:
         raise AssertionError(f"{why}\n{self.log()}")
 
     def log(self) -> str:
-        return "\n".join(part.log()[-6000:] for part in (*self._others, self.triggerer))
+        return "\n".join(part.log()[-6000:] for part in self.every)
 
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         file = self._places.airflow_home / "airflow.db"

@@ -71,7 +71,8 @@ TRACKED_LISTS = ("track_history_column_list", "track_history_except_column_list"
 NULL_LISTS = ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list")
 
 
-@dataclass(frozen=True)
+# The import of every DAG file would compile methods: a class that is only a base of others has none.
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class TableOptions:
     """Options of every pipeline that writes a table."""
 
@@ -379,7 +380,7 @@ class ApplyOptions(TableOptions):
         return self.source_kind == "snapshot" and not self.takes_events
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class Bounds:
     """The ends of a range of versions, both inclusive."""
 
@@ -398,7 +399,7 @@ class Bounds:
     ending_timestamp: str | None = option(TEXT, "Last version at or before a time", flag=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class RangeOptions(Bounds):
     """Options of a run that reads a range of versions."""
 
@@ -435,7 +436,7 @@ class RangeOptions(Bounds):
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class RunOptions(RangeOptions):
     """Options of a run that applies changes, which no seal records."""
 
@@ -731,7 +732,7 @@ class IngestOptions(TableOptions):
         object.__setattr__(self, "adapter_options", codec.encoded(self.adapter_options))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, repr=False, eq=False)
 class IngestRunOptions:
     """Options of a run that ingests files or topics, which no seal records."""
 
