@@ -47,6 +47,7 @@ from summary import aim, markdown_table, median, ratio, spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from delta_cdc.launch.environment import spark_home
 from demo.places import Places
 from tests.support.connect_server import connect_server
 from tests.system.parts import Parts
@@ -150,8 +151,7 @@ class Airflow:
 
     def __init__(self, code: Path, folder: Path, *, port: int) -> None:
         dags = folder / "dags"
-        for made in (dags, folder / "no-confs"):
-            made.mkdir(parents=True)
+        dags.mkdir(parents=True)
         shutil.copy(HERE / "commit_dags.py", dags)
         self.lake = folder / "lake"
         self.places = Places(folder)
@@ -168,8 +168,8 @@ class Airflow:
                 {"conn_type": "spark_connect", "host": "localhost", "port": port}
             ),
             COMMIT_FOLDER=str(self.lake),
-            # Without the demo's settings: as a user without a file of confs.
-            SPARK_CONF_DIR=str(folder / "no-confs"),
+            # As it is without the variable: the demo's has its own settings in it, and so no archive.
+            SPARK_CONF_DIR=str(spark_home() / "conf"),
             SPARK_SUBMIT_OPTS="",
         )
         self._url = self.parts.environment["AIRFLOW__API__BASE_URL"]
