@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from delta_cdc.launch.session import (
         CLASS_PATH,
         DEFAULT_JAVA_OPTIONS,
+        INTERPRETED,
         JAVA_OPTIONS,
         delta_confs,
         embedded_confs,
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from delta_cdc.planning.optimize import plan_optimize
     from delta_cdc.planning.reconcile import reconcile
     from delta_cdc.planning.renewal import seal_due_at
-    from delta_cdc.planning.size import is_small
+    from delta_cdc.planning.size import SMALL, TINY, job_size
     from delta_cdc.planning.status import MOST_COMMITS, lag_of
     from delta_cdc.planning.table_properties import already_enabled, described as described_tables, is_path
     from delta_cdc.planning.vacuum import plan_vacuum
@@ -168,6 +169,7 @@ NAMES = {
     "run_folder": ("delta_cdc.launch.run_folder", "run_folder"),
     "CLASS_PATH": ("delta_cdc.launch.session", "CLASS_PATH"),
     "DEFAULT_JAVA_OPTIONS": ("delta_cdc.launch.session", "DEFAULT_JAVA_OPTIONS"),
+    "INTERPRETED": ("delta_cdc.launch.session", "INTERPRETED"),
     "JAVA_OPTIONS": ("delta_cdc.launch.session", "JAVA_OPTIONS"),
     "delta_confs": ("delta_cdc.launch.session", "delta_confs"),
     "embedded_confs": ("delta_cdc.launch.session", "embedded_confs"),
@@ -185,7 +187,9 @@ NAMES = {
     "plan_optimize": ("delta_cdc.planning.optimize", "plan_optimize"),
     "reconcile": ("delta_cdc.planning.reconcile", "reconcile"),
     "seal_due_at": ("delta_cdc.planning.renewal", "seal_due_at"),
-    "is_small": ("delta_cdc.planning.size", "is_small"),
+    "SMALL": ("delta_cdc.planning.size", "SMALL"),
+    "TINY": ("delta_cdc.planning.size", "TINY"),
+    "job_size": ("delta_cdc.planning.size", "job_size"),
     "MOST_COMMITS": ("delta_cdc.planning.status", "MOST_COMMITS"),
     "lag_of": ("delta_cdc.planning.status", "lag_of"),
     "already_enabled": ("delta_cdc.planning.table_properties", "already_enabled"),

@@ -430,21 +430,21 @@ def main() -> int:
     parser = shared_arguments("commit_to_commit", __doc__, small="one round of this revision")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="which, all")
     parser.add_argument("--against", metavar="REVISION", help="of git, to compare with")
-    asked = parser.parse_args()
-    if asked.small:
-        asked.repeats, asked.warm_ups = 1, 0
+    arguments = parser.parse_args()
+    if arguments.small:
+        arguments.repeats, arguments.warm_ups = 1, 0
     os.environ.pop("SPARK_SUBMIT_OPTS", None)
     # Airflow and the server are processes of their own: whoever ends this one ends them, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    return conclude(asked, partial(_measured, asked), markdown)
+    return conclude(arguments, partial(_measured, arguments), markdown)
 
 
-def _measured(asked: argparse.Namespace, kept: Kept) -> None:
+def _measured(arguments: argparse.Namespace, kept: Kept) -> None:
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
         folder = Path(made)
         codes = {_NEW: PROJECT}
-        if asked.against:
-            codes[_OLD] = stack.enter_context(_revision(asked.against, folder / "code"))
+        if arguments.against:
+            codes[_OLD] = stack.enter_context(_revision(arguments.against, folder / "code"))
         for code in codes.values():
             environment = {**os.environ, "PYTHONPATH": str(code / "spark_jobs")}
             subprocess.run(
@@ -456,9 +456,9 @@ def _measured(asked: argparse.Namespace, kept: Kept) -> None:
             kept,
             folder,
             codes,
-            [way for way in WAYS if way in asked.ways],
-            repeats=asked.repeats,
-            warm_ups=asked.warm_ups,
+            [way for way in WAYS if way in arguments.ways],
+            repeats=arguments.repeats,
+            warm_ups=arguments.warm_ups,
             rows=ROWS,
             changes=CHANGES,
         )
@@ -468,13 +468,13 @@ def _measured(asked: argparse.Namespace, kept: Kept) -> None:
 def _revision(name: str, folder: Path) -> Iterator[Path]:
     """Check a revision out, with the JAR of the log stores, which git does not have."""
     git = ["git", "-C", str(PROJECT), "worktree"]
-    subprocess.run([*git, "add", "--detach", str(folder), name], check=True, capture_output=True)
+    subprocess.run([*git, "add", "--quiet", "--detach", str(folder), name], check=True)
     try:
         for jar in (PROJECT / "spark_jobs/delta_cdc/launch").glob("*.jar"):
             shutil.copy2(jar, folder / "spark_jobs/delta_cdc/launch")
         yield folder
     finally:
-        subprocess.run([*git, "remove", "--force", str(folder)], check=True, capture_output=True)
+        subprocess.run([*git, "remove", "--force", str(folder)], check=True)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,9 @@ class EmbeddedStart:
         # The user's own JARs come by jars or packages, not by the class path that the archive belongs to.
         ours = not (operator.jars or operator.packages)
         more_jars = (operator.driver_class_path, engine.spark_default(engine.CLASS_PATH, theirs, file))
+        size = engine.job_size(self._spec, self._storage_options)
         confs: dict[str, Any] = engine.embedded_confs(
-            quick_start=engine.is_small(self._spec, self._storage_options),
+            quick_start=size <= engine.SMALL,
             kafka=self._kafka,
             locations=self._places,
             jars=ours,
@@ -63,6 +64,8 @@ class EmbeddedStart:
             java_options=engine.spark_default(engine.JAVA_OPTIONS, theirs, file),
             default_java_options=engine.spark_default(engine.DEFAULT_JAVA_OPTIONS, theirs, file),
         )
+        if size <= engine.TINY:
+            confs |= engine.INTERPRETED
         class_path = confs.pop(engine.CLASS_PATH)
         # Without executors, a class path is enough; --jars would copy the files. The option replaces the
         # user's conf of the same meaning, so class_path includes the value of that conf.

@@ -19,13 +19,13 @@ from delta_cdc.launch.class_data_archive import ClassDataArchive
 from delta_cdc.launch.environment import child_environment, submit_binary
 from delta_cdc.launch.jars import class_path
 from delta_cdc.launch.processes import stop
-from delta_cdc.launch.session import CLASS_PATH, DEFAULT_JAVA_OPTIONS, embedded_confs
+from delta_cdc.launch.session import CLASS_PATH, DEFAULT_JAVA_OPTIONS, INTERPRETED, embedded_confs
 from delta_cdc.launch.spark_defaults import spark_default
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from delta_cdc.launch.class_data_archive import ArchiveStatus
 
@@ -171,15 +171,27 @@ def _work(spark: SparkSession, source: str, targets: list[str]) -> None:
         "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
     )
     rows.write.format("delta").mode("append").save(source)
-    for round_ in range(2):
-        for kind, target in enumerate(targets, start=1):
-            apply_changes(spark, source, target, pipeline="training", keys=["id"], stored_as_scd_type=kind)
-        if round_:
-            continue
-        changed = rows.where(f"id % 7 = 0 OR id > {_ROWS - 10}").selectExpr("id + 5 AS id", "name", "amount")
-        changed.createOrReplaceTempView("changed")
-        spark.sql(
-            f"MERGE INTO {source_table} t USING changed s ON t.id = s.id "
-            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-        )
-        spark.sql(f"DELETE FROM {source_table} WHERE id % 97 = 0")
+    _apply(spark, source, targets)
+    # The classes of jobs of both kinds: those that interpret expressions, and those that compile them.
+    for number, confs in enumerate((INTERPRETED, {})):
+        for name in INTERPRETED:
+            spark.conf.set(name, confs[name]) if confs else spark.conf.unset(name)
+        _change(spark, source_table, rows, number)
+        _apply(spark, source, targets)
+
+
+def _change(spark: SparkSession, source: str, rows: DataFrame, number: int) -> None:
+    changed = rows.where(f"id % 7 = 0 OR id > {_ROWS - 10}")
+    changed.selectExpr("id + 5 AS id", "name", f"amount + {number} AS amount").createOrReplaceTempView(
+        "changed"
+    )
+    spark.sql(
+        f"MERGE INTO {source} t USING changed s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    spark.sql(f"DELETE FROM {source} WHERE id % 97 = {number}")
+
+
+def _apply(spark: SparkSession, source: str, targets: list[str]) -> None:
+    for kind, target in enumerate(targets, start=1):
+        apply_changes(spark, source, target, pipeline="training", keys=["id"], stored_as_scd_type=kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,7 +14,8 @@ from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.launch.run_folder import run_folder
-from delta_cdc.planning.size import is_small
+from delta_cdc.launch.session import INTERPRETED
+from delta_cdc.planning.size import SMALL, TINY, job_size
 from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
@@ -120,11 +122,12 @@ class Application:
         follows = any(
             part.job == "ingest" and part.after is None and part.pipeline in applied for part in first.parts
         )
+        size = math.inf if follows else job_size(first, options)
         return session(
             "delta-cdc run",
             locations=[*first.locations, *(place for place in places if place not in topics)],
             storage_options=options,
-            quick_start=not follows and is_small(first, options),
+            quick_start=size <= SMALL,
             **({"kafka": True} if topics or first.reads_topics else {}),
-            **(self._settings.get("conf") or {}),
+            **{**(INTERPRETED if size <= TINY else {}), **(self._settings.get("conf") or {})},
         )

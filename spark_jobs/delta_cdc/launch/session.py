@@ -35,6 +35,13 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Spark puts these before them, on the same command line.
 DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
+#: Confs of a job with few rows (:data:`delta_cdc.planning.size.TINY`). An apply compiles about 100 classes,
+#: with a compiler whose own classes are too old for a class-data archive.
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 #: Variables in which a JVM, or Spark's launcher, finds further options.
 _OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")

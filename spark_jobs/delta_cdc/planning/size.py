@@ -1,11 +1,12 @@
 """Estimates, without a JVM, the maximum bytes a job reads and rewrites, to choose how an embedded JVM starts.
 
 A JVM that uses only its quick compiler starts in half the CPU time, but computes three times as long once it
-is warm. That pays off if startup is most of the job's cost (:func:`is_small`).
+is warm. That pays off if startup is most of the job's cost (:data:`SMALL`).
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.concurrency import gathered
@@ -20,13 +21,15 @@ if TYPE_CHECKING:
 #: Maximum bytes of Parquet, read and rewritten, of a small job. A cautious guess;
 #: ``benchmarks/start.py`` can measure it.
 SMALL = 64 << 20
+#: Maximum bytes of a job whose expressions Spark interprets: to compile them would take longer than its rows.
+TINY = 4 << 20
 
 #: A table without a checksum and with at most this many versions is sized from its commits.
 _YOUNG = 20
 
 
-def is_small(spec: Spec, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Return whether startup is most of a job's cost; False if its size is not known.
+def job_size(spec: Spec, storage_options: Mapping[str, str] | None = None) -> float:
+    """Return the maximum bytes that a job reads and may rewrite; infinite if they are not known.
 
     This costs one small read per table.
 
@@ -37,14 +40,14 @@ def is_small(spec: Spec, storage_options: Mapping[str, str] | None = None) -> bo
         size = run_sync(work_size(spec, options))
     except DeltaCdcError:
         # The code that needs the table reports its errors.
-        return False
-    return size is not None and size <= SMALL
+        return math.inf
+    return math.inf if size is None else size
 
 
 async def work_size(spec: Spec, storage_options: dict[str, str] | None = None) -> int | None:
     """Return the maximum bytes that a job reads and may rewrite; None if unknown.
 
-    :param storage_options: see :func:`is_small`
+    :param storage_options: see :func:`job_size`
     :raises DeltaCdcError: a table's log cannot be read
     """
     return await _sum(_job_size(part, storage_options) for part in spec.each)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.spec import ApplySpec, EnableSpec
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.launch.class_data_archive import ArchiveStatus, ClassDataArchive
-from delta_cdc.launch.session import CLASS_PATH, JAVA_OPTIONS
+from delta_cdc.launch.session import CLASS_PATH, INTERPRETED, JAVA_OPTIONS
 from delta_cdc.planning import size
 from tests.support.steps import step as made_step
 
@@ -50,18 +51,32 @@ def archive(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    ("bytes_of_job", "small", "tiny"),
+    [
+        (size.TINY, True, True),
+        (size.TINY + 1, True, False),
+        (size.SMALL, True, False),
+        (math.inf, False, False),
+    ],
+)
 def test_the_jvm_is_one_for_the_size_of_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: dict[str, Any], small: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    archive: dict[str, Any],
+    bytes_of_job: float,
+    small: bool,
+    tiny: bool,
 ) -> None:
     asked = []
-    monkeypatch.setattr(size, "is_small", lambda *told: asked.append(told) or small)
+    monkeypatch.setattr(size, "job_size", lambda *told: asked.append(told) or bytes_of_job)
     hook = _hook(**{"spark.driver.memory": "3g", JAVA_OPTIONS: "-Dmine=1"})
     EmbeddedStart(_operator(), _APPLY, storage_options={"a": "b"}).configure(hook, tmp_path)
     assert asked == [(_APPLY, {"a": "b"})]
     options = hook.confs[JAVA_OPTIONS]
     assert ("TieredStopAtLevel=1" in options, "SharedArchiveFile" in options) == (small, True)
     assert options.endswith(" -Dmine=1")
+    assert (INTERPRETED.items() <= hook.confs.items()) is tiny
     assert hook.confs["spark.driver.memory"] == "3g"
     assert hook.confs["spark.sql.warehouse.dir"] == str(tmp_path / "warehouse")
     assert "spark.master" not in hook.confs

@@ -17,6 +17,8 @@ from delta_cdc.core.options import ApplyOptions, IngestOptions
 from delta_cdc.core.requests import ApplyRequest, IngestRequest
 from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult
 from delta_cdc.core.watermark import TableVersion
+from delta_cdc.launch.session import INTERPRETED
+from delta_cdc.planning.size import SMALL, TINY
 from delta_cdc.planning.verify import VerifyRequest
 from tests.support.steps import ingest_step, step
 
@@ -119,23 +121,36 @@ def test_what_a_later_round_reaches_is_told_before_the_first(started: list[dict[
 
 
 @pytest.mark.parametrize(
-    ("then", "applies", "quick"), [(None, True, False), (None, False, True), (after("/t"), True, True)]
+    ("then", "applies", "larger", "quick", "interpreted"),
+    [
+        (None, True, 0, False, False),
+        (None, False, 0, True, True),
+        (after("/t"), True, 0, True, True),
+        (None, False, 1, True, False),
+        (None, False, SMALL, False, False),
+    ],
 )
 def test_a_quick_start_is_for_small_work_alone(
     started: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     then: ApplyRequest | None,
     applies: bool,
+    larger: int,
     quick: bool,
+    interpreted: bool,
 ) -> None:
     """An apply in a round of its own takes all that the log holds, however small the ingest before it was."""
-    monkeypatch.setattr("delta_cdc.cli.application.is_small", lambda *_: True)
+    monkeypatch.setattr("delta_cdc.cli.application.job_size", lambda *_: TINY + larger)
     request = ApplyRequest(pipeline="p", source="/l", target="/t", options=ApplyOptions(keys=("id",)))
     asked = [request] if applies else []
     spec = replace(ingest("/files", "files", "/t"), after=then)
-    with application.Application({}, asked) as running:
-        running.execute(BatchSpec(run_id="r", parts=(spec,)))
-    assert started[0]["quick_start"] is quick
+    theirs = {"spark.sql.codegen.wholeStage": "mine"}
+    for conf, expected in (({}, INTERPRETED), (theirs, {**INTERPRETED, **theirs})):
+        started.clear()
+        with application.Application({"conf": conf}, asked) as running:
+            running.execute(BatchSpec(run_id="r", parts=(spec,)))
+        assert started[0]["quick_start"] is quick
+        assert (expected.items() <= started[0].items()) is interpreted
 
 
 def settings(pipelines: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -161,11 +162,7 @@ def test_of_an_old_table_without_one_nothing_is_known(tables: Tables) -> None:
     assert run_sync(size.work_size(_load(tables))) == 7
 
 
-def test_small_is_what_is_known_to_be(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = _load(tables)
-    monkeypatch.setattr(size, "SMALL", 500)
-    assert size.is_small(load)
-    monkeypatch.setattr(size, "SMALL", 499)
-    assert not size.is_small(load)
-    assert not size.is_small(_ingest(tables, files=(SourceFile("a", 3, 0, again=True),)))
-    assert not size.is_small(VacuumSpec(run_id="r", table_uri=f"{tables.source.uri}-gone"))
+def test_a_job_of_unknown_size_is_not_small(tables: Tables) -> None:
+    assert size.job_size(_load(tables)) == 500
+    assert size.job_size(_ingest(tables, files=(SourceFile("a", 3, 0, again=True),))) == math.inf
+    assert size.job_size(VacuumSpec(run_id="r", table_uri=f"{tables.source.uri}-gone")) == math.inf
