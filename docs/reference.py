@@ -34,7 +34,7 @@ _AS_OPTION = ("single_driver",)
 #: Heading, on the index page of a folder, above what several of its pages would repeat.
 _SHARED = {"functions": "Parameters of several functions", "commands": "Arguments of several commands"}
 #: How often and how long a meaning is that has its home there: on how many pages, with how many words.
-_SEVERAL, _LONG = 2, 4
+_SEVERAL, _LONG = 2, 3
 #: Functions that do what an operator does, and parameters that mean the same there.
 _LIKE: dict[str, tuple[str, tuple[str, ...]]] = {
     "verify_table": ("DeltaVerifyOperator", ("target", "pipeline", "source", "current", "on_conflict")),
