@@ -20,7 +20,7 @@ from delta_cdc.delta_log.table import DeltaLog, run_sync
 from tests.faulty_stores.planning import Planning
 from tests.simulator.promises import PROMISES, RULES
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.faulty_proxy import ODD, Once, Throttled, no_fault
+from tests.support.faulty_proxy import KINDS, ODD, Once, Throttled, no_fault
 from tests.support.logs import FEED, LogTable
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def test_an_odd_answer_is_no_answer(lake: Lake, orders: LogTable, kind: Kind) ->
 
 def test_a_body_that_a_client_goes_on_with_is_whole(lake: Lake, orders: LogTable) -> None:
     """The body breaks off, the client sends a request for the rest, and the rest is short."""
-    kinds: list[Kind] = ["cut", "short"]
+    kinds: list[Kind] = [KINDS[4], "short"]
     lake.proxy.faults = lambda request: (
         kinds.pop(0) if kinds and request.key.endswith("2.json") and request.may_meet(kinds[0]) else None
     )
