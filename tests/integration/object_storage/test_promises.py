@@ -175,7 +175,8 @@ def test_an_odd_answer_is_no_answer(lake: Lake, orders: LogTable, kind: Kind) ->
 
 def test_a_body_that_a_client_goes_on_with_is_whole(lake: Lake, orders: LogTable) -> None:
     """The body breaks off, the client sends a request for the rest, and the rest is short."""
-    kinds: list[Kind] = [KINDS[4], "short"]
+    broken_off = KINDS[4]
+    kinds: list[Kind] = [broken_off, "short"]
     lake.proxy.faults = lambda request: (
         kinds.pop(0) if kinds and request.key.endswith("2.json") and request.may_meet(kinds[0]) else None
     )
