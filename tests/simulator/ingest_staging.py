@@ -120,11 +120,10 @@ class Consumer:
             run(commit, Services(execute=airflow.executed, say=lambda line: None, sleep=airflow.slept))
         world.hub.running.phase = "publish"
         airflow.request("xcom")
-        one.xcom = {"ingested": batch.to_dict(), "applied": None}
-        forget_saved_plans(batch, plans)
         moved = batch.staging_version is not None
+        one.xcom = {"ingested": {**batch.to_dict(), "applied": moved}, "applied": None}
+        forget_saved_plans(batch, plans)
         nothing = {"pipeline": "s", "applied": False, "ingest": None, "apply": None}
-        one.xcom["ingested"]["applied"] = moved
         return {**nothing, "starting_version": None, "ending_version": None}
 
     def _deliver(self, first: int, last: int, at: int) -> None:
