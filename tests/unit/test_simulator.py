@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 #: As many as play in some ten seconds.
-_SCHEDULES = 120
+_SCHEDULES = 100
 #: The other defects need more schedules.
 _SOON = 30
 _CALM = Schedule(

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from tests.simulator.schedules import Coverage
 
 #: As many as play in some six seconds.
-_SCHEDULES = 50
+_SCHEDULES = 70
 #: The other defects need more schedules.
-_SOON = 5
+_SOON = 8
 _CALM = IngestSchedule(
     1,
     "type1",
