@@ -9,6 +9,7 @@ import base64
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ _SETTLE = 2
 def answer(page: Page) -> None:
     """End the run that explains a row."""
     where = {"record": {}, "sequence": None, "work": "apply"}
+    applied = datetime.now(UTC) - timedelta(hours=1)
     first = {
         **where,
         "version": 3,
@@ -39,24 +41,24 @@ def answer(page: Page) -> None:
     }
     newest = {
         **where,
-        "version": 641,
-        "time": "2026-11-27T21:14:00+00:00",
-        "target_version": 320,
-        "applied_at": "2026-11-27T22:00:09+00:00",
-        "run_id": "crm/scheduled__2026-11-27T22:00:00",
+        "version": 706,
+        "time": (applied - timedelta(minutes=46)).isoformat(timespec="seconds"),
+        "target_version": 353,
+        "applied_at": applied.isoformat(timespec="seconds"),
+        "run_id": f"crm/scheduled__{applied:%Y-%m-%dT%H}:00:00",
     }
     values = [
         {"column": "contact_id", "value": "20417", "since": first, "note": ""},
-        {"column": "email", "value": '"m.keller@example.com"', "since": newest, "note": ""},
+        {"column": "email", "value": '"keller@example.com"', "since": newest, "note": ""},
         {"column": "phone", "value": None, "since": None, "note": "older than version 3 of the source"},
     ]
-    older = {**newest, "version": 640, "target_version": 320}
+    older = {**newest, "version": 705}
     value = {
         "pipeline": "contacts",
         **page_examples.table("contacts"),
         "key": {"contact_id": "20417"},
-        "version": 320,
-        "watermark": 641,
+        "version": 353,
+        "watermark": 706,
         "options": {},
         "gone": None,
         "upstream": None,
@@ -64,9 +66,9 @@ def answer(page: Page) -> None:
             {"values": values, "start": None, "end": None, "deleted": False, "opened": None, "closed": None}
         ],
         "not_taken": [
-            {"why": "an older sequence", "where": older, "values": {"email": '"mkeller@example.com"'}}
+            {"why": "an older sequence", "where": older, "values": {"email": '"kller@example.com"'}}
         ],
-        "notes": ["Only versions 3 to 641 of the source were read."],
+        "notes": ["Only versions 3 to 706 of the source were read."],
     }
     page.ask(
         answer_run={
@@ -75,10 +77,15 @@ def answer(page: Page) -> None:
     )  # fmt: skip
 
 
-def keep(chrome: Chrome, name: str, height: int) -> None:
-    """Write one picture, in the page's width and a height."""
+def keep(chrome: Chrome, name: str, height: int, *, top: str = "") -> None:
+    """Write one picture, in the page's width and a height.
+
+    :param top: selector of what is scrolled to the top
+    """
     size = {"width": _WIDTH, "height": height, "deviceScaleFactor": 1, "mobile": False}
     chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    if top:
+        chrome.execute_script("document.querySelector(arguments[0]).scrollIntoView()", top)
     time.sleep(_SETTLE)
     shot: dict[str, Any] = chrome.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
     (_FOLDER / f"page-{name}.png").write_bytes(base64.b64decode(shot["data"]))
@@ -117,7 +124,7 @@ def main() -> int:
             window.see("//a[starts-with(text(), 'Started: ')]")
             answer(page)
             window.see("[data-testid=delta-cdc-answer]")
-            keep(chrome, "why", 1000)
+            keep(chrome, "why", 700, top="[data-testid=delta-cdc-why]")
     return 0
 
 

@@ -272,7 +272,8 @@ def test_two_assets_on_one_trigger_and_two_triggerers(world: World) -> None:
     # Beside the one that has all watchers.
     append(table, [2])
     for asset in ("left", "right"):
-        world.events(asset, 2)
+        assert _versions(world.events(asset, 2))[1:] == [(0, 1)]
+    world.settled("left", 1)
     parts.triggerer.kill()
     append(table, [3])
     parts.until(
