@@ -126,7 +126,7 @@ def _purge(spark: SparkSession, folder: str) -> bool:
 _CLUSTER = "A writer by path ignores clusterBy: the table is not clustered."
 
 
-@_fault("Delta", _CLUSTER, "spark/apply/load.py, CREATE TABLE … CLUSTER BY")
+@_fault("Delta", _CLUSTER, "spark/apply/layout.py, ALTER TABLE … CLUSTER BY")
 def _cluster_by(spark: SparkSession, folder: str) -> bool:
     spark.range(3).write.format("delta").clusterBy("id").save(f"{folder}/t")
     return "clustering" not in str(picked(f"{folder}/t", 0, "domainMetadata"))
