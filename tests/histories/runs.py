@@ -88,6 +88,15 @@ def drawn_steps(seed: int) -> tuple[Step, ...]:
     return (*enumerate([*names, "apply"], start=1),)
 
 
+def drawn_arguments(seed: int) -> dict[str, Any]:
+    """Return the arguments of a seed's applies."""
+    if seed % 2:
+        options = feed.drawn_options(random.Random(f"{seed} options"))
+        return {**options.arguments, "schema_evolution": options.policy}
+    source = log.Source(None, "", seed, ())  # type: ignore[arg-type]
+    return {**source.configuration.arguments, "schema_evolution": source.policy}
+
+
 @dataclass
 class Run:
     """One table run.
@@ -259,7 +268,7 @@ class Run:
         return f"{self.space} BETWEEN {first} AND {first + draw.choice([0, 20, 200])}"
 
     def _do_repair_damage(self, draw: random.Random) -> None:
-        """Damage rows by hand, find that a verification sees it, and repair them."""
+        """Damage rows by hand where a repair can bring them back, and repair them."""
         if self.target.watermark < 0 or self._is_partial_feed:
             return
         where, repair = self._some(draw), {}
