@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core simulate matrix lint types format bench jar wheel wheel-check release audit docs constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core simulate kills matrix lint types format bench jar wheel wheel-check release audit docs constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ mutants-core: setup ## Change the pure core at every place; hours. ARGS="--numbe
 
 simulate: setup ## Play random faults over planner, loop and logs, without a JVM; ARGS="--seed 5 --schedules 1000"
 	@PYTHONPATH=spark_jobs $(BIN)/python -m tests.simulator $(or $(ARGS),--schedules 10000000 --state .cache/simulator.json)
+
+kills: setup ## Kill runs at random moments and check what the next ones make of it; ARGS="--kills 20 --only erase"
+	@PYTHONPATH=spark_jobs $(BIN)/python -m tests.kills $(ARGS)
 
 matrix: setup ## Run the cases of each supported version of Spark, Delta and Airflow; ARGS="--only 'Spark 4.1'"
 	@PYTHONPATH=spark_jobs $(BIN)/python -m tools.matrix --write $(ARGS)

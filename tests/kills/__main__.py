@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, help="only so many more")
     parser.add_argument("--state", type=Path, default=Path(".cache/kills.json"), help="what was done so far")
     parser.add_argument("--only", default="", help="cells with this text in their name")
+    parser.add_argument("--per-set", type=int, default=_ALL, help="so many over one set of tables at most")
     parser.add_argument("--replay", help="the seed of a failure")
     parser.add_argument("--summary", action="store_true", help="print the kills so far, as Markdown")
     given = parser.parse_args()
@@ -48,7 +49,7 @@ def main() -> int:
             (cell,) = (one for one in CELLS if one.name == " / ".join(name))
             running.one(cell, int(number), _ALL)
         else:
-            running.run(given.kills or _ALL, given.only)
+            running.run(given.kills or _ALL, given.only, given.per_set)
     print(state.table() if not given.replay else "")
     return bool(running.state.failures)
 

@@ -160,6 +160,7 @@ class Tables:
         """Kill runs over some rounds of input; return what is wrong after the first round with a problem."""
         for number in range(self.kind.rounds):
             self.kind.change(self.draw, self.way.spark)
+            self.kind.upload()
             try:
                 problems = self.round(number)
             except Exception:  # noqa: BLE001 - whatever it is, it is reported with its seed
@@ -214,11 +215,14 @@ class Campaign:
         self.lake.proxy.faults = self._breaks
         self._way: tuple[Cell, Way] | None = None
 
-    def run(self, most: int, only: str = "") -> None:
-        """Go on until there were so many more kills, or all are done; only in places with this text."""
+    def run(self, most: int, only: str = "", per_set: int = 1 << 30) -> None:
+        """Go on until there were so many more kills, or all are done; only in cells with this text.
+
+        :param per_set: the most kills of one set of tables
+        """
         done = 0
         while done < most and (cell := self.state.next(only)) is not None:
-            done += self.one(cell, self.state.sets.get(cell.name, 0), most - done)
+            done += self.one(cell, self.state.sets.get(cell.name, 0), min(per_set, most - done))
 
     def play(self, cell: Cell, number: int, most: int) -> tuple[int, list[str]]:
         """Play one set of tables; return how many kills there were, and what is wrong."""

@@ -11,12 +11,14 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import obstore
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from delta_cdc.core.options import ApplyOptions, QueryOptions
 from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.core.spec import ExpireSpec
+from delta_cdc.delta_log.store import open_store
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.expiry import plan_expiry
@@ -55,6 +57,7 @@ class Kind(ABC):
 
     def __init__(self, folder: Path, root: str = "", storage: dict[str, str] | None = None) -> None:
         self.folder, self.root, self.storage = folder, root or str(folder), storage
+        self._uploaded: set[Path] = set()
 
     def table(self, name: str) -> str:
         """Return the location of a table."""
@@ -78,6 +81,15 @@ class Kind(ABC):
     @abstractmethod
     def problems(self) -> list[str]:
         """Compare the tables with the oracle; return what is wrong."""
+
+    def upload(self) -> None:
+        """Put new input into the bucket, for a folder of one: a file alone has no ETag."""
+        store = None if self.storage is None else open_store(self.root, self.storage)
+        files = {one for name in ("in", "source") for one in self.folder.joinpath(name).rglob("*")}
+        for file in sorted(files - self._uploaded if store else ()):
+            if file.is_file():
+                obstore.put(store, file.relative_to(self.folder).as_posix(), file.read_bytes())
+        self._uploaded |= files
 
     def between(self, draw: random.Random) -> None:
         """Do what may come between two tries; most kinds do nothing."""
@@ -192,7 +204,7 @@ class Ingest(Kind):
     """Files into a change log, and on into a target of type 1.
 
     :ivar events: all that was delivered
-    :ivar bad: records that are none
+    :ivar bad: the records without an event
     """
 
     name = "ingest and apply"
@@ -238,7 +250,7 @@ class Ingest(Kind):
         return [self.job(attempt, ingest=ingest, apply=apply)]
 
     def job(self, attempt: Try, **what: Any) -> PipelineJob:
-        return PipelineJob(**what, saved_plans=attempt.pins, announced=attempt.announced)
+        return PipelineJob(**what, saved_plans=attempt.saved_plans, announced=attempt.announced)
 
     def work(self, attempt: Try) -> bool:
         found = run_batch(self.jobs(attempt), attempt.services, run_id=attempt.run_id, parallel=2)
@@ -295,31 +307,31 @@ class Group(Ingest):
 
 
 class Expiry(Ingest):
-    """The same as an ingest, and then the expiry of events below a horizon that rises."""
+    """The same as an ingest, and then the expiry of events below a bound that rises."""
 
     name = "expiry"
 
     def change(self, draw: random.Random, spark: SparkSession) -> None:
         super().change(draw, spark)
-        (self.folder / "horizon").write_text(str(max(1, len(self.events) - draw.randint(2, 8))))
+        (self.folder / "bound").write_text(str(max(1, len(self.events) - draw.randint(2, 8))))
 
     def work(self, attempt: Try) -> bool:
         is_done = super().work(attempt)
-        wanted = int((self.folder / "horizon").read_text())
+        wanted = int((self.folder / "bound").read_text())
         spec = ExpireSpec(run_id=attempt.run_id, table_uri=self.table("log"), horizon=str(wanted))
-        consumers = [Consumer("ingested", self.table("current"))]
+        consumers = [Consumer("ingested", self.table("log"), self.table("current"))]
         plan = run_sync(plan_expiry(spec, consumers, storage_options=self.storage))
         _, errors = maintain.run({spec.table_uri: plan}, execute=attempt.execute, run_id=attempt.run_id)
         maintain.raise_failed(errors)
         return is_done
 
     def problems(self) -> list[str]:
-        """Compare the log: each event at or above the horizon is there, once; one below it may be."""
-        horizon = int((self.folder / "horizon").read_text())
+        """Compare the log: each event at or above the bound is there, once; one below it may be."""
+        bound = int((self.folder / "bound").read_text())
         rows = self.rows("log", ("_op", "_sequence", *COLUMNS))
         events = logged(self.events)
-        kept = [row for row in events if row[1] >= horizon]
-        found = [] if [row for row in rows if row[1] >= horizon] == ordered(kept) else [f"{rows} of {events}"]
+        kept = [row for row in events if row[1] >= bound]
+        found = [] if [row for row in rows if row[1] >= bound] == ordered(kept) else [f"{rows} of {events}"]
         found += [f"{row} is not an event" for row in rows if row not in events]
         found += ["a row is there twice"] if len(set(rows)) != len(rows) else []
         return found + self.others()

@@ -10,7 +10,7 @@ from delta_cdc import job
 from delta_cdc.core.spec import ApplySpec
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import forget_saved_plans
-from tests.system.driver import FilePins
+from tests.system.driver import FilePlans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class Killed(BaseException):
     """The process of this try has ended."""
 
 
-class _Pins(FilePins):
+class _Plans(FilePlans):
     """Saved plans that a process keeps as long as it lives."""
 
     def __init__(self, path: Path, has_ended: Callable[[], bool]) -> None:
@@ -61,12 +61,15 @@ class Try:
     is_mute: bool = False
 
     def __post_init__(self) -> None:
-        self.pins = _Pins(self.folder / "pins.json", self.has_ended)
+        self.saved_plans = _Plans(self.folder / "plans.json", self.has_ended)
 
     @property
     def services(self) -> Services:
         return Services(
-            execute=self.execute, saved_plans=self.pins, announced=self.announced, say=lambda line: None
+            execute=self.execute,
+            saved_plans=self.saved_plans,
+            announced=self.announced,
+            say=lambda line: None,
         )
 
     def execute(self, spec: Any) -> Any:
@@ -100,7 +103,7 @@ class Try:
         stored = [*announcements(self.folder), *map(_announcement, done)]
         (self.folder / "announced.json").write_text(json.dumps(stored))
         for one in filter(None, outcomes):
-            forget_saved_plans(one, self.pins)
+            forget_saved_plans(one, self.saved_plans)
         return bool(done)
 
 

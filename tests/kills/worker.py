@@ -1,7 +1,7 @@
 """A process that does work on request until it is killed, and the other end of it.
 
-Usage: ``python -m tests.kills.worker CONFS``, as JSON: confs of its session, or ``{"remote": URL}``. Each line
-of its input is a request, each line of its output an answer; the first says that it is ready.
+Usage: ``python -m tests.kills.worker CONFS``, as JSON: confs of its session, or ``{"remote": URL}``. Each
+line of its input is a request, each line of its output an answer; the first says that it is ready.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Worker:
         self.process.stdin.flush()
 
     def answer(self, seconds: float) -> dict[str, Any] | None:
-        """Return its answer, empty if it has ended; None if there is none so soon."""
+        """Return its answer, empty if it has ended; None if it takes longer."""
         try:
             found: dict[str, Any] = json.loads(self._answers.get(timeout=seconds))
         except queue.Empty:

@@ -19,7 +19,7 @@ from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import forget_saved_plans
 from tests.support.world import Rows, Source, commits, expected, held, ranges
-from tests.system.driver import FilePins, request
+from tests.system.driver import FilePlans, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -92,7 +92,7 @@ class Trial:
 
     def retry(self) -> Outcome:
         """Do what a retry does, in this process's warm session."""
-        saved_plans = FilePins(self._pins)
+        saved_plans = FilePlans(self._pins)
         result = run(
             request(self.source.path, self.target, self.scd),
             Services(execute=partial(job.run, self.spark), saved_plans=saved_plans),

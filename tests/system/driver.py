@@ -22,7 +22,7 @@ from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 
 
-class FilePins:
+class FilePlans:
     """SavedPlans in a file, as Airflow's task state store keeps them over tries."""
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,7 @@ def main() -> None:
     failpoints.install_from_environment()
     result = run(
         request(source, target, int(scd), **(json.loads(more[0]) if more else {})),
-        Services(execute=partial(job.run, spark), saved_plans=FilePins(Path(saved_plans))),
+        Services(execute=partial(job.run, spark), saved_plans=FilePlans(Path(saved_plans))),
     )
     print(json.dumps(result.to_dict()))
 

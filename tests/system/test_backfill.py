@@ -22,7 +22,7 @@ from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import forget_saved_plans
 from tests.support.holding import killing
 from tests.support.world import Source, expected, held, listing, ranges, seals
-from tests.system.driver import FilePins, request
+from tests.system.driver import FilePlans, request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def backfill(spark: SparkSession, source: Source) -> Callable[..., Outcome]:
         target: Path,
         scd: int,
         *,
-        saved_plans: FilePins | None = None,
+        saved_plans: FilePlans | None = None,
         execute: Callable[[ApplySpec], JobResult] | None = None,
         say: Callable[[str], None] = print,
         **asked: Any,
@@ -107,7 +107,7 @@ def test_killed_in_the_second_milestone(
     ]
 
     # The source has gone on in the meantime; the retry does what the run was about.
-    result = backfill(target, scd, saved_plans=FilePins(saved_plans), **_ALL)
+    result = backfill(target, scd, saved_plans=FilePlans(saved_plans), **_ALL)
 
     assert result.applied
     assert result.versions == VersionRange(1, 300)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,11 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from delta_cdc import erase_key
-from tests.support.commit_storm import Programs
 from tests.support.decoded_files import current_files, decoded
 from tests.support.deliveries import Deliveries, event
 from tests.support.holding import killing
-from tests.support.random_logs import seeds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +23,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SIGKILLED = -9
-#: How many kills a seed makes; the variable draws more, for instance 200.
-KILLS = os.environ.get("DELTA_CDC_KILLS", "6")
 KEY, SECRET = 170017, "Ottilie Wildermuth"
 
 
@@ -44,19 +39,6 @@ def process(module: str, folder: Path, *arguments: str, more: Mapping[str, str])
             text=True,
         )
     return done.returncode, done.stdout
-
-
-@pytest.mark.parametrize("seed", seeds(1))
-def test_kills_between_two_operations_on_the_disk(tmp_path: Path, seed: int) -> None:
-    classes = {"ERASE_KILLS_CLASSES": Programs.compiled(tmp_path / "programs").without_spark}
-    (tmp_path / "lakes").mkdir()
-    code, text = process(
-        "tests.support.erase_kills", tmp_path, str(tmp_path / "lakes"), KILLS, str(seed), more=classes
-    )
-    assert code == 0, (tmp_path / "driver.log").read_text()[-4000:]
-    report = json.loads(text.splitlines()[-1])
-    assert report["problems"] == [], f"DELTA_CDC_SEED={seed} DELTA_CDC_KILLS={KILLS}, kills: {report['at']}"
-    assert report["kills"] >= int(KILLS)
 
 
 @pytest.mark.parametrize(
