@@ -179,6 +179,9 @@ class Tables:
         if self.draw.random() < 0.2:
             # A process that dies between its commit and the announcement.
             self.kind.work(self.attempt(number, is_mute=True))
+        if self.draw.random() < 0.3:
+            # The task fails without another try: the next run has a task of its own, with no plan of this one.
+            (self.kind.folder / "plans.json").unlink(missing_ok=True)
         self.settle(number)
         return self.kind.problems()
 
