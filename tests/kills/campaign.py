@@ -180,7 +180,7 @@ class Tables:
             # A process that dies between its commit and the announcement.
             self.kind.work(self.attempt(number, is_mute=True))
         if self.draw.random() < 0.3:
-            # The task fails without another try: the next run has a task of its own, with no plan of this one.
+            # The task fails without another try: the next run has a task of its own, without this plan.
             (self.kind.folder / "plans.json").unlink(missing_ok=True)
         self.settle(number)
         return self.kind.problems()
