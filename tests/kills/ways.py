@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tests.kills.tries import Killed, Try
-from tests.kills.worker import Worker
+from tests.kills.worker import PATIENCE, Worker
 from tests.support.connect_server import ConnectServer, free_port
-from tests.support.holding import PATIENCE, Running
+from tests.support.holding import Running
 from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
 
 if TYPE_CHECKING:
@@ -218,6 +218,7 @@ class Frozen(_InOneJvm):
                 self.stop.release()
         else:
             self.note_end()
+        zombie.join(PATIENCE)
         try:
             zombie.result()
         except Exception:
@@ -264,7 +265,7 @@ class _OfAProcess(Way):
         if answer is None:
             return True
         assert "done" in answer, answer
-        self.seconds = min(60.0, 1.2 * (time.monotonic() - began) + 0.2)
+        self.seconds = min(600.0, 1.2 * (time.monotonic() - began) + 0.2)
         return False
 
 
@@ -342,7 +343,7 @@ class _OnConnect(_OfAProcess):
                 "spark.connect.grpc.binding.address": "127.0.0.1",
                 "spark.connect.grpc.binding.port": str(port),
             }
-            self._server = ConnectServer(self.folder, port, confs)
+            self._server = ConnectServer(self.folder, port, confs, patience=PATIENCE)
             self._server.start()
         return {"remote": self._server.url}
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import get_session
 from tests.kills.tries import Try
-from tests.support.holding import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.kills.kinds import Kind
+
+#: Seconds after which a process is given up, at the lowest priority on a machine with other work.
+PATIENCE = 1800.0
 
 
 class Worker:

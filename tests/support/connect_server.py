@@ -35,6 +35,7 @@ class ConnectServer:
     port: int
     confs: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
+    patience: float = _PATIENCE
 
     @property
     def url(self) -> str:
@@ -66,7 +67,7 @@ class ConnectServer:
 
     def _wait(self, before: int) -> None:
         assert self.process is not None
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + self.patience
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise AssertionError(f"the server ended: {self.log[before:][-3000:]}")
