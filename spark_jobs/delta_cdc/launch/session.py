@@ -36,7 +36,7 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 
 #: Confs of a job with few rows (:data:`delta_cdc.planning.size.TINY`). An apply compiles about 100 classes,
-#: with a compiler whose own classes are too old for a class-data archive.
+#: with a compiler whose own classes no class-data archive holds.
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
