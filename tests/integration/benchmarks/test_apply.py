@@ -37,7 +37,13 @@ def test_the_smallest_cell(program: ModuleType, shop: Any, tmp_path: Path) -> No
         cells = report.Kept(tmp_path / "results.json").cells
     found = cells[cell.name]
     assert set(found["arms"]) == {"ours", "MERGE by hand"}
-    assert set(found["left_out"]) == {"mack", "RANK and overwrite", "full overwrite", "delta-rs"}
+    assert set(found["left_out"]) == {
+        "by hand, equal work",
+        "mack",
+        "RANK and overwrite",
+        "full overwrite",
+        "delta-rs",
+    }
     assert all(arm["written"]["data"] > 0 for arm in found["arms"].values())
     assert "| MERGE by hand |" in program.markdown(cells, [cell])
 
