@@ -6,6 +6,7 @@ end with the same rows, in every round. Arms take turns in one warm Spark sessio
     python benchmarks/apply.py                        # all cells: the better part of an hour
     python benchmarks/apply.py --small                # does it run?
     python benchmarks/apply.py --only scd2-1e6-1e4-uniform-updates
+    python benchmarks/apply.py --only scd1-1e8-1e4-uniform-updates --arms ours "MERGE by hand" --repeats 3
     python benchmarks/apply.py --prepare              # make the tables, to measure later
     python benchmarks/apply.py --copies               # do hard links, of which targets are made, bias a run?
 
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from apply_arms import WAYS, find_peers
-from apply_cells import CELLS, TINY
+from apply_cells import CELLS, LARGE, TINY
 from apply_report import markdown
 from apply_tables import COLUMNS, END, START, Disturbed, Workshop, files, linked, written
 from arms import Arm, race
@@ -126,14 +127,18 @@ def digest(session: SparkSession, table: Path, scd_type: int, names: dict[str, s
     return tuple(rows.selectExpr("count(*)", f"sum(CAST(xxhash64({hashed}) AS DECIMAL(38)))").collect()[0])
 
 
-def run_cell(shop: Workshop, cell: Cell, repeats: int, *, warm_ups: int = 1) -> dict[str, Any]:
+def run_cell(
+    shop: Workshop, cell: Cell, repeats: int, *, warm_ups: int = 1, ways: Sequence[Way] = WAYS
+) -> dict[str, Any]:
     """Let all arms that can do a cell take turns.
 
+    :param ways: the arms; others are left out
     :return: seconds and bytes by arm, as they go into the file of results
     :raises Disagreement: where two arms gave different rows
     :raises Disturbed: where an arm changed what all start from
     """
-    left_out = {way.name: reason for way in WAYS if (reason := way.cannot(cell))}
+    left_out = {way.name: "was not measured" for way in WAYS if way not in ways}
+    left_out |= {way.name: reason for way in WAYS if (reason := way.cannot(cell))}
     runs = [Run(shop, way, cell) for way in WAYS if way.name not in left_out]
     arms = [run.arm() for run in runs]
     try:
@@ -190,13 +195,21 @@ def install_peers(folder: Path) -> None:
     find_peers(folder)
 
 
-def measure(cells: Sequence[Cell], kept: Kept, folder: Path, *, repeats: int, warm_ups: int) -> None:
+def measure(
+    cells: Sequence[Cell],
+    kept: Kept,
+    folder: Path,
+    *,
+    repeats: int,
+    warm_ups: int,
+    ways: Sequence[Way] = WAYS,
+) -> None:
     """Measure cells one after the other; each is kept as soon as it is done."""
     session = get_session("apply", **{"spark.driver.memory": "6g"})
     try:
         shop = Workshop(session, folder)
         for cell in cells:
-            kept.add(cell.name, run_cell(shop, cell, repeats, warm_ups=warm_ups))
+            kept.add(cell.name, run_cell(shop, cell, repeats, warm_ups=warm_ups, ways=ways))
     finally:
         session.stop()
 
@@ -217,9 +230,11 @@ def prepare(cells: Sequence[Cell], folder: Path) -> None:
 
 def main() -> int:
     """Measure and print; 1 where two arms gave different rows."""
-    by_name = {cell.name: cell for cell in CELLS}
+    by_name, names = {cell.name: cell for cell in (*CELLS, LARGE)}, [cell.name for cell in CELLS]
+    arms = {way.name: way for way in WAYS}
     parser = shared_arguments("apply", __doc__, small="the smallest table, one round")
-    parser.add_argument("--only", nargs="+", choices=list(by_name), default=list(by_name), metavar="CELL")
+    parser.add_argument("--only", nargs="+", choices=list(by_name), default=names, metavar="CELL")
+    parser.add_argument("--arms", nargs="+", choices=list(arms), default=list(arms), metavar="ARM")
     parser.add_argument("--again", action="store_true", help="measure cells that have figures already")
     parser.add_argument("--prepare", action="store_true", help="only make the tables")
     parser.add_argument("--copies", action="store_true", help="only compare links with copies")
@@ -235,19 +250,20 @@ def main() -> int:
     if asked.prepare:
         prepare(cells, folder)
         return 0
-    return conclude(
-        asked, partial(_measured, asked, cells), partial(markdown, known=[TINY] if asked.small else CELLS)
-    )
+    known = [TINY] if asked.small else list(by_name.values())
+    ways = [arms[name] for name in asked.arms]
+    return conclude(asked, partial(_measured, asked, cells, ways), partial(markdown, known=known))
 
 
-def _measured(asked: argparse.Namespace, cells: Sequence[Cell], kept: Kept) -> None:
+def _measured(asked: argparse.Namespace, cells: Sequence[Cell], ways: Sequence[Way], kept: Kept) -> None:
     if asked.small:
         with tempfile.TemporaryDirectory() as folder:
             measure([TINY], kept, Path(folder), repeats=1, warm_ups=0)
         return
     missing = [cell for cell in cells if asked.again or cell.name not in kept.cells]
     if missing:
-        measure(missing, kept, asked.folder.resolve(), repeats=asked.repeats, warm_ups=asked.warm_ups)
+        rounds = {name: getattr(asked, name) for name in ("repeats", "warm_ups")}
+        measure(missing, kept, asked.folder.resolve(), **rounds, ways=ways)
 
 
 if __name__ == "__main__":

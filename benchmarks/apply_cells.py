@@ -65,5 +65,7 @@ CELLS = (
     Cell(10**7, 10**4, mix="inserts"),
     Cell(10**7, 10**6),
 )
+#: Only if it is named: an hour, and 20 GB of disk.
+LARGE = Cell(10**8, 10**4)
 #: Correctness alone.
 TINY = Cell(1_000, 100, mix="mixed", scd_type=2)

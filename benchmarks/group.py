@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from delta_cdc.run.batch import PipelineJob
 
 #: What is aimed at, as a ratio of medians, for 10 changed tables.
-AT_MOST, AIMED = 0.20, 10
+AT_MOST, AIMED = 0.18, 10
 TABLES, ROWS, CHANGES = 65, 1_000, 100
 #: How many tables of a group are worked on at a time; a group's ``max_parallel_tables``.
 PARALLEL = 8
