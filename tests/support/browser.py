@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: How browser and driver are called, depending on the distribution.
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _DRIVERS = ("chromedriver", "chromium-chromedriver")
+#: Seconds after which something must be wrong.
+_PATIENCE = 300
 
 
 def missing() -> str:
@@ -58,6 +60,8 @@ def chromium(profile: Path, *, width: int = 1280, height: int = 1300) -> Iterato
     for argument in (*arguments, f"window-size={width},{height}", f"user-data-dir={profile}"):
         options.add_argument(f"--{argument}")
     browser = Chrome(options=options, service=Service(_found(_DRIVERS)))
+    # Even a look at an element is a script, and its 30 seconds are few on a busy machine.
+    browser.set_script_timeout(_PATIENCE)
     try:
         yield browser
     finally:
@@ -71,9 +75,6 @@ class Window:
     :param url: where the API server is
     """
 
-    #: Seconds after which something must be wrong.
-    _PATIENCE = 300
-
     def __init__(self, chrome: Chrome, url: str) -> None:
         self.chrome = chrome
         self.url = url
@@ -84,7 +85,7 @@ class Window:
         self.see("[name=username]").send_keys(user)
         self.see("[name=password]").send_keys(password)
         self.see("button[type=submit]").click()
-        self.see("nav, [href='/dags']")
+        self.see("nav, [href$='/dags']")
 
     def open(self, path: str) -> None:
         """Load a page."""
@@ -100,7 +101,7 @@ class Window:
         from selenium.webdriver.support.wait import WebDriverWait
 
         by = By.XPATH if selector.startswith("/") else By.CSS_SELECTOR
-        return WebDriverWait(self.chrome, self._PATIENCE).until(element_to_be_clickable((by, selector)))
+        return WebDriverWait(self.chrome, _PATIENCE).until(element_to_be_clickable((by, selector)))
 
 
 def _found(names: tuple[str, ...]) -> str | None:

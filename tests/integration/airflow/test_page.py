@@ -511,7 +511,7 @@ def test_below_a_path_behind_a_proxy(page: Page, proxied: PathProxy, tmp_path: P
         picture = window.see("img[src*='delta-cdc/logo.svg']")
         wide = "return arguments[0].complete ? arguments[0].naturalWidth : 0"
         WebDriverWait(chrome, 60).until(lambda chrome: chrome.execute_script(wide, picture) > 0)
-        window.open("/plugin/delta-cdc")
+        picture.click()
         window.see("[data-testid=delta-cdc-pipelines] svg rect")
         window.see("//*[@data-testid='delta-cdc-pipelines']//a[text()='customers']").click()
         window.see("[data-testid=delta-cdc-findings]")
