@@ -96,12 +96,15 @@ class Window:
 
         :param selector: CSS, or XPath where it begins with a slash
         """
+        from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.common.by import By
         from selenium.webdriver.support.expected_conditions import element_to_be_clickable
         from selenium.webdriver.support.wait import WebDriverWait
 
         by = By.XPATH if selector.startswith("/") else By.CSS_SELECTOR
-        return WebDriverWait(self.chrome, _PATIENCE).until(element_to_be_clickable((by, selector)))
+        # The UI may replace an element while it is looked at.
+        wait = WebDriverWait(self.chrome, _PATIENCE, ignored_exceptions=[StaleElementReferenceException])
+        return wait.until(element_to_be_clickable((by, selector)))
 
 
 def _found(names: tuple[str, ...]) -> str | None:

@@ -504,10 +504,11 @@ def test_below_a_path_behind_a_proxy(page: Page, proxied: PathProxy, tmp_path: P
     while not _answers(f"{proxied.url}/api/v2/monitor/health"):
         assert time.monotonic() < end, (tmp_path / "api-server.log").read_text()[-5000:]
         time.sleep(0.5)
-    proxied.answers.clear()
     with browser.chromium(tmp_path / "chromium", width=1500, height=1100) as chrome:
         window = Window(chrome, proxied.url)
         window.log_in("admin", PASSWORD)
+        # Before that, Airflow refuses its own UI.
+        proxied.answers.clear()
         picture = window.see("img[src*='delta-cdc/logo.svg']")
         wide = "return arguments[0].complete ? arguments[0].naturalWidth : 0"
         WebDriverWait(chrome, 60).until(lambda chrome: chrome.execute_script(wide, picture) > 0)
