@@ -33,7 +33,7 @@ class Defect:
 
     :param kind: the table runs that may find it: of feeds, or of logs
     :param find: text that occurs once in the file
-    :param needs: table runs without this in their arguments, as text, are passed over
+    :param needs: table runs without these in their arguments and steps, as text, are passed over
     """
 
     rule: str
@@ -41,7 +41,7 @@ class Defect:
     file: str
     find: str
     replace: str
-    needs: str = ""
+    needs: tuple[str, ...] = ()
 
 
 DEFECTS = (
@@ -65,7 +65,7 @@ DEFECTS = (
         "spark/apply/tied_events.py",
         "F.max(LAST_BY)",
         "F.min(LAST_BY)",
-        "last_by",
+        ("last_by",),
     ),
     Defect(
         "conflicting events go into quarantine",
@@ -73,7 +73,7 @@ DEFECTS = (
         "spark/apply/tied_events.py",
         "merged_events = merged_events.where(~F.col(_CONFLICT))",
         "merged_events = merged_events",
-        "'on_conflict': 'quarantine'",
+        ("'on_conflict': 'quarantine'",),
     ),
     Defect(
         "a truncate does not end upserts of its own place",
@@ -81,7 +81,7 @@ DEFECTS = (
         "spark/apply/timeline.py",
         "truncate.asc_nulls_first()",
         "truncate.asc_nulls_last()",
-        "apply_as_truncates",
+        ("apply_as_truncates",),
     ),
     Defect(
         "a NULL of a partial event keeps the value",
@@ -89,7 +89,7 @@ DEFECTS = (
         "spark/apply/partial_columns.py",
         "leaf.of(state).isNull() for leaf",
         "F.lit(False) for leaf",
-        "ignore_null",
+        ("ignore_null",),
     ),
     Defect(
         "a row of history has a width",
@@ -97,7 +97,7 @@ DEFECTS = (
         "spark/apply/history.py",
         "| (F.col(START) < F.col(END))\n",
         "| F.lit(True)\n",
-        "'stored_as_scd_type': 2",
+        ("'stored_as_scd_type': 2",),
     ),
     Defect(
         "a recomputed row gets its end back",
@@ -105,7 +105,7 @@ DEFECTS = (
         "spark/apply/history.py",
         "unchanged = F.col(END).eqNullSafe(F.col(FOUND_END)) & same(",
         "unchanged = same(",
-        "'stored_as_scd_type': 2",
+        ("'stored_as_scd_type': 2", "repair_damage"),
     ),
     Defect(
         "a run of history ends where the next begins",
@@ -113,7 +113,7 @@ DEFECTS = (
         "spark/apply/history.py",
         "END: F.lead(START).over(following)",
         "END: F.lead(START, 2).over(following)",
-        "'stored_as_scd_type': 2",
+        ("'stored_as_scd_type': 2",),
     ),
     Defect(
         "a repair of a range keeps older history",
@@ -121,7 +121,7 @@ DEFECTS = (
         "spark/apply/history.py",
         "is_last = F.coalesce(F.col(START) == F.col(_SPANNING), F.lit(False))",
         "is_last = F.coalesce(F.col(START) != F.col(_SPANNING), F.lit(True))",
-        "'stored_as_scd_type': 2",
+        ("'stored_as_scd_type': 2", "repair_damage"),
     ),
     Defect(
         "a repair takes the last version of its range",
@@ -129,15 +129,15 @@ DEFECTS = (
         "spark/apply/repair.py",
         "F.col(reserved_columns.ORDER) <= context.step.ending_version",
         "F.col(reserved_columns.ORDER) < context.step.ending_version",
-        "'stored_as_scd_type': 2",
+        ("'stored_as_scd_type': 2", "repair_damage"),
     ),
     Defect(
         "a deleted row that is kept is marked",
         FEED,
         "spark/apply/latest.py",
         "others[DELETED_COLUMN] = values[DELETED_COLUMN]",
-        "pass",
-        "'soft'",
+        "values[DELETED_COLUMN]",
+        ("'soft'",),
     ),
     Defect(
         "after a RESTORE of the target, its own watermark counts",
@@ -145,6 +145,7 @@ DEFECTS = (
         "planning/seal_chain.py",
         "if self._restored is not None and restores(commit):",
         "if False and restores(commit):",
+        ("restore_target",),
     ),
     Defect(
         "a column that the source drops stays with keep_dropped",
@@ -152,7 +153,7 @@ DEFECTS = (
         "spark/apply/schema.py",
         'mirrors = options.schema_evolution == "mirror"',
         "mirrors = True",
-        "keep_dropped",
+        ("keep_dropped", "+drop", "'apply'"),
     ),
     Defect(
         "a row that breaks a rule is not applied",
@@ -160,7 +161,7 @@ DEFECTS = (
         "spark/apply/rows.py",
         'holds = F.coalesce(F.expr(rule.check).cast("boolean"), F.lit(False))',
         "holds = F.lit(True)",
-        "rules",
+        ("rules",),
     ),
 )
 
@@ -184,7 +185,11 @@ def planted(folder: Path, defect: Defect) -> Any:
 
 def found(spark: SparkSession, runs: Any, defect: Defect, spaces: int, most: int) -> tuple[int, str] | None:
     """Return the number of table runs that it took to find a defect, and how it showed."""
-    able = (s for s in range(defect.kind, 10_000, 2) if defect.needs in str(runs.drawn_arguments(s)))
+    able = (
+        s
+        for s in range(defect.kind, 10_000, 2)
+        if all(one in f"{runs.drawn_arguments(s)} {runs.drawn_steps(s)}" for one in defect.needs)
+    )
     for number, seed in enumerate(islice(able, most)):
         failure = runs.played(spark, seed, range(spaces), runs.drawn_steps(seed), Counter())
         if failure is not None:
