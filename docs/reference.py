@@ -118,6 +118,120 @@ _FUNCTIONS = {
     "airflow_delta_cdc.triggers": ("watched_asset", "DeltaVersionTrigger"),
     "airflow_delta_cdc.deadline": ("freshness_deadline", "log_missed"),
 }
+#: Functions and operators whose options another operator's page has.
+_SAME_OPTIONS: dict[str, tuple[str, Mapping[str, Option]]] = {
+    "DeltaIngestChangesOperator": (
+        "DeltaApplyChangesOperator",
+        {name: APPLY[name] for name in APPLY if name not in ("source", "starting_timestamp")},
+    ),
+    "apply_changes": ("DeltaApplyChangesOperator", APPLY),
+    "ingest_changes": ("DeltaIngestChangesOperator", INGEST_ALONE),
+    "read_changes": ("DeltaReadChangesOperator", READ),
+    "plan_changes": ("DeltaReadChangesOperator", READ),
+}
+#: What an option is for, in a few words; the page of options has its whole meaning.
+_PHRASES = {
+    "adapter": "what converts a record into an event",
+    "adapter_options": "options of the adapter",
+    "apply_as_deletes": "predicate: this event is a delete",
+    "apply_as_truncates": "predicate: this event is a truncate",
+    "approve": "text of a `LimitExceeded` that you approve",
+    "column_list": "only these columns",
+    "columns_to_update": "column that lists an event's columns",
+    "delete_mode": "`hard`, `soft` or `new_version`",
+    "delete_sequence": "the sequence of a delete",
+    "discard_history": "allow `reset` of type 2",
+    "dry_run": "write nothing",
+    "ending_timestamp": "last time of the range",
+    "ending_version": "last version of the range",
+    "except_column_list": "all columns except these",
+    "follow_links": "follow links that leave a local folder",
+    "format": "`json`, `csv`, `parquet` or `avro`",
+    "format_options": "options of the format",
+    "freshness": "greatest age of a change not applied",
+    "glob": "pattern for names of files",
+    "ignore_null_updates": "NULL does not change a column",
+    "ignore_null_updates_column_list": "the same, for these columns",
+    "ignore_null_updates_except_column_list": "the same, for all columns except these",
+    "initial_load": "what the first run loads",
+    "insert_only": "the source never updates or deletes",
+    "keys": "columns that identify a row",
+    "lexical_order": "new names of files sort after old ones",
+    "log": "the change log",
+    "method": "how changes are read",
+    "mode": "incremental, backfill, repair, reload, reset, …",
+    "once": "load the source only once",
+    "only_surviving": "no inserted rows that were deleted later",
+    "pipeline": "the pipeline's name",
+    "query": "one of the four change queries",
+    "raw": "the change data feed as it is",
+    "replay": "ingest records in quarantine again",
+    "row_ids": "add Delta's row ids",
+    "rules": "checks of inserted and updated rows",
+    "schema": "the events' columns as DDL",
+    "select": "expressions that compute the columns",
+    "sequence_by": "what orders the events of a key",
+    "shadow_of": "the pipeline that this one shadows",
+    "shadowed_by": "the pipelines that shadow this one",
+    "single_driver": "you let only one driver write",
+    "snapshot_version_column": "what distinguishes full copies in a table",
+    "source": "where changes come from",
+    "source_kind": "`change_feed`, `change_log` or `snapshot`",
+    "staging": "staging table of `DeltaReadChangesOperator`",
+    "starting_timestamp": "skip what is older",
+    "starting_version": "first version of the range",
+    "stored_as_scd_type": "1: current rows; 2: history",
+    "table": "the table to read",
+    "take_over_from": "the pipeline's old name",
+    "target": "the table that gets the changes",
+    "target_kind": "`table`, or `change_log` of several sources",
+    "track_history_column_list": "type 2: columns that make new versions",
+    "track_history_except_column_list": "type 2: all columns except these",
+    "where": "predicate: only these rows",
+    "wide": "old and new values in one row",
+}
+#: A short use of each operator.
+_EXAMPLES = {
+    "DeltaApplyChangesOperator": """(
+    task_id="apply",
+    source="/lake/orders",
+    target="/lake/orders_history",
+    keys=["order_id"],
+    stored_as_scd_type=2,
+)""",
+    "DeltaIngestChangesOperator": """(
+    task_id="ingest",
+    pipeline="orders",
+    source="/lake/landing/orders",
+    log="/lake/order_events",
+    target="/lake/orders",
+    keys=["id"],
+    adapter_options={"operation_column": "op", "sequence_by": "lsn"},
+)""",
+    "DeltaReadChangesOperator": """(
+    task_id="read", pipeline="orders", table="/lake/orders", staging="/lake/staging/orders"
+)""",
+    "DeltaCommitWatermarkOperator": """(
+    task_id="commit",
+    pipeline="orders",
+    staging="/lake/staging/orders",
+    ending_version="{{ ti.xcom_pull('read')['ending_version'] }}",
+)""",
+    "DeltaEnableChangeDataFeedOperator": '(task_id="enable", table="/lake/orders")',
+    "DeltaEraseOperator": """(
+    task_id="erase", key={"customer_id": "17"}, config="pipelines.yaml", purge=True
+)""",
+    "DeltaExpireEventsOperator": """(
+    task_id="expire", table="/lake/order_events", config="pipelines.yaml", keep="interval 7 days"
+)""",
+    "DeltaOptimizeOperator": '(task_id="optimize", tables=["/lake/orders", "/lake/customers"])',
+    "DeltaVacuumOperator": '(task_id="vacuum", tables=["/lake/orders"], config="pipelines.yaml")',
+    "DeltaVerifyOperator": '(task_id="verify", pipeline="orders", target="/lake/orders_history")',
+    "DeltaVersionSensor": """(
+    task_id="wait", table="/lake/orders", pipeline="orders", target="/lake/orders_history"
+)""",
+    "DeltaWhyOperator": '(task_id="why", pipeline="orders", target="/lake/orders", key={"order_id": "17"})',
+}
 _PARAM = re.compile(r"^:param (\w+): (.*)$")
 #: A line of text may begin with a role, such as ``:class:``; that is no field.
 _FIELD = re.compile(r":(?:param|return|raises)\b")
@@ -382,7 +496,7 @@ def _page(cls: Callable[..., Any], home: str) -> str:
     lines = [
         f"# {'Common to all operators' if common else cls.__name__}\n",
         _MADE,
-        f"\n```python\nfrom {home} import {cls.__name__}\n```\n",
+        f"\n```python\nfrom {home} import {cls.__name__}{_example(cls)}\n```\n",
         _markdown(text),
     ]
     note = _templated_note(cls)
@@ -402,6 +516,12 @@ def _page(cls: Callable[..., Any], home: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _example(cls: Callable[..., Any]) -> str:
+    """Return a use of an operator, for the block with its import; "" for others."""
+    found = _EXAMPLES.get(cls.__name__)
+    return f"\n\n{cls.__name__}{found}" if found else ""
+
+
 def _templated_note(cls: Callable[..., Any]) -> str:
     """Return which parameters are templated, if most of them are; otherwise "", and the tables mark each."""
     _, params, _ = described(cls)
@@ -413,25 +533,30 @@ def _templated_note(cls: Callable[..., Any]) -> str:
 
 
 def _option_lists(cls: Callable[..., Any]) -> list[str]:
-    """Return the parameters that are options, as links to their home, and the groups of options."""
+    """Return the parameters that are options, each with a phrase or a link to a page that has them."""
     options, signature = _options(cls), parameters(cls)
     if not options:
         return []
-    required = [_link(name) for name in options if signature[name].default is inspect.Parameter.empty]
-    others = [
-        _link(name)
-        if signature[name].default in (None, False)
-        else f"{_link(name)} ({_default(signature[name])})"
-        for name in options
-        if _link(name) not in required
-    ]
+    like, same = _SAME_OPTIONS.get(cls.__name__, ("", {}))
+    rows, others = [], []
+    for name in options:
+        default = _default(signature[name])
+        required = signature[name].default is inspect.Parameter.empty
+        noted = "" if default in ("`None`", "`False`") or required else f" ({default})"
+        if name in same:
+            others.append(f"`{name}`{' (required)' if required else ''}")
+        else:
+            rows.append(f"- {_link(name)}{' (required)' if required else noted}: {_PHRASES[name]}")
     groups = [
         f"[`{name}`](../options.md#{name})"
         for name in signature
         if name in GROUPS and in_group(_OPTIONS[cls.__name__], name)
     ]
-    lines = [f"\nRequired options: {', '.join(required)}."] if required else []
-    lines.append(f"\nOptions (default `None` or `False`, or in brackets): {', '.join(others)}.")
+    lines = []
+    if rows:
+        lines += ["\n[Options](../options.md), by default `None` or `False`:\n", *rows]
+    if others:
+        lines.append(f"\nOptions as in [`{like}`](../operators/{like}.md): {', '.join(others)}.")
     return [*lines, f"\nMappings of options: {', '.join(groups)}."] if groups else lines
 
 

@@ -20,7 +20,7 @@ from delta_cdc.api.changes import apply_changes
 from delta_cdc.cli import main
 from delta_cdc.core import errors
 from delta_cdc.core.arguments import MODES
-from delta_cdc.core.options import APPLY, INGEST, Query, ReadMethod, SourceKind
+from delta_cdc.core.options import APPLY, INGEST, READ, Query, ReadMethod, SourceKind
 from delta_cdc.core.properties import LATENESS_HORIZON
 from delta_cdc.core.rules import check_apply
 from delta_cdc.planning import read_methods
@@ -81,6 +81,23 @@ def test_every_parameter_is_described(reference: ModuleType) -> None:
         for name in reference.parameters(one):
             # In a list of its own, or among the links.
             assert re.search(rf"^(?:- |.*[:,] )\[?`{name}`", page, re.M), f"{one.__name__}: {name}"
+
+
+def test_every_operator_has_an_example_and_every_option_a_phrase(reference: ModuleType) -> None:
+    for cls in reference.classes()[:-1]:
+        (block,) = _blocks(_DOCS / "reference" / "operators" / f"{cls.__name__}.md")
+        names: dict[str, Any] = {}
+        exec(
+            compile(block.replace(f"\n{cls.__name__}(", f"\nmade = {cls.__name__}("), cls.__name__, "exec"),
+            names,
+        )
+        assert isinstance(names["made"], cls)
+    assert set(reference._PHRASES) == {name for name in (*APPLY, *INGEST, *READ) if not _grouped(name)}
+    assert [phrase for phrase in reference._PHRASES.values() if len(phrase.split()) > 8] == []
+
+
+def _grouped(name: str) -> bool:
+    return any(name in options and options[name].group for options in (APPLY, INGEST, READ))
 
 
 def test_templated_says_what_template_fields_say(reference: ModuleType) -> None:

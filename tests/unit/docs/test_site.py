@@ -82,7 +82,7 @@ def test_every_page_has_a_place_and_every_error_a_page() -> None:
     assert set(made) - named == {"index.md"}
     assert "reference/errors/VersionsExpired.md" in made
     assert "reference/options/max_versions.md" in made
-    assert "[`rules`](../options/rules.md)" in made["reference/functions/apply_changes.md"]
+    assert "[`rules`](../options/rules.md)" in made["reference/operators/DeltaApplyChangesOperator.md"]
     assert not [path for path, text in made.items() if "](../../dags" in text]
 
 
