@@ -6,7 +6,6 @@ Two are not: see :func:`_newest_versions` and :func:`_newest_run_ids`.
 
 from __future__ import annotations
 
-import json
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +35,7 @@ from airflow_delta_cdc.page.state import (
     Value,
     select_events,
 )
+from delta_cdc.core.codec import UnreadableJson, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -289,8 +289,8 @@ def _decoded(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
-    except ValueError:
+        return parsed(value)
+    except UnreadableJson:
         return value
 
 
