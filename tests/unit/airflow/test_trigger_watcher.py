@@ -160,12 +160,6 @@ def test_serializing_round_trip() -> None:
     assert DeltaVersionTrigger(**json.loads(json.dumps(arguments))).serialize() == made.serialize()
 
 
-def test_every_argument_has_its_row_in_the_docs() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "howto" / "wait-for-changes.md").read_text(encoding="utf-8")
-    for name in watcher("/t").serialize()[1]:
-        assert f"| `{name}` |" in page
-
-
 def test_the_interval_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     sensor = DeltaVersionSensor(task_id="wait", table="/t")
     assert sensor.poke_interval == 30.0
