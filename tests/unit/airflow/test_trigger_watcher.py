@@ -6,7 +6,6 @@ import asyncio
 import json
 from contextlib import aclosing, asynccontextmanager
 from datetime import date, timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,7 @@ from tests.unit.airflow.tables import append
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 
 #: Every pause between two looks.
