@@ -218,18 +218,18 @@ _EXAMPLES = {
     ending_version="{{ ti.xcom_pull('read')['ending_version'] }}",
 )""",
     "DeltaEnableChangeDataFeedOperator": '(task_id="enable", table="/lake/orders")',
-    "DeltaEraseOperator": """(
-    task_id="erase", key={"customer_id": "17"}, config="pipelines.yaml", purge=True
-)""",
+    "DeltaEraseOperator": (
+        '(task_id="erase", key={"customer_id": "17"}, config="pipelines.yaml", purge=True)'
+    ),
     "DeltaExpireEventsOperator": """(
     task_id="expire", table="/lake/order_events", config="pipelines.yaml", keep="interval 7 days"
 )""",
     "DeltaOptimizeOperator": '(task_id="optimize", tables=["/lake/orders", "/lake/customers"])',
     "DeltaVacuumOperator": '(task_id="vacuum", tables=["/lake/orders"], config="pipelines.yaml")',
     "DeltaVerifyOperator": '(task_id="verify", pipeline="orders", target="/lake/orders_history")',
-    "DeltaVersionSensor": """(
-    task_id="wait", table="/lake/orders", pipeline="orders", target="/lake/orders_history"
-)""",
+    "DeltaVersionSensor": (
+        '(task_id="wait", table="/lake/orders", pipeline="orders", target="/lake/orders_history")'
+    ),
     "DeltaWhyOperator": '(task_id="why", pipeline="orders", target="/lake/orders", key={"order_id": "17"})',
 }
 _PARAM = re.compile(r"^:param (\w+): (.*)$")
