@@ -271,7 +271,7 @@ class Run:
         """Damage rows by hand where a repair can bring them back, and repair them."""
         if self.target.watermark < 0 or self._is_partial_feed:
             return
-        where, repair = self._some(draw), {}
+        where, repair = self._some(draw), dict[str, Any]()
         floor, end = self.target.floor, self.target.watermark
         if self.scd == 1 or not self.seed % 2:
             repair = {"repair_keys": where}
@@ -290,7 +290,7 @@ class Run:
             and "repair_keys" not in repair
         ):
             return
-        self._apply(None, mode="repair", versions_per_commit=None, **repair)
+        self._apply(repair.pop("ending_version", None), mode="repair", versions_per_commit=None, **repair)
         self._note(None)
 
     @property
