@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -408,6 +409,21 @@ def test_rows_that_the_user_may_not_read_are_not_loaded(hidden: tuple[str, ...])
     }
     for name, dag_ids in readable.items():
         assert dag_ids == ({"other"} if name in hidden else {"one", "other"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"version": 7}', {"version": 7}),
+        ('{"version": 7, "rate": NaN}', {"version": 7, "rate": pytest.approx(float("nan"), nan_ok=True)}),
+        ("no JSON", "no JSON"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, None),
+        ({"version": 7}, {"version": 7}),
+    ],
+    ids=["JSON", "NaN", "text", "deep", "value"],
+)
+def test_the_value_of_any_xcom(text: Any, expected: Any) -> None:
+    assert queries._decoded(SimpleNamespace(value=text)) == expected
 
 
 @pytest.mark.parametrize("read", [(), ("XComs",)], ids=str)
