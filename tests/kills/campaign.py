@@ -148,12 +148,14 @@ class State:
 class Tables:
     """One set of tables, and all that happens to it: the seed decides.
 
+    :param unlucky: how often a run dies before its announcement, and how often it loses its saved plan
     :ivar kills: how many runs were ended
     """
 
     kind: Kind
     way: Way
     draw: random.Random
+    unlucky: float = 0.2
     kills: int = 0
 
     def play(self, most: int) -> list[str]:
@@ -176,10 +178,10 @@ class Tables:
                 break
             self.kills += 1
             self.kind.between(self.draw)
-        if self.draw.random() < 0.2:
+        if self.draw.random() < self.unlucky:
             # A process that dies between its commit and the announcement.
             self.kind.work(self.attempt(number, is_mute=True))
-        if self.draw.random() < 0.3:
+        if self.draw.random() < self.unlucky:
             # The task fails without another try: the next run has a task of its own, without this plan.
             (self.kind.folder / "plans.json").unlink(missing_ok=True)
         self.settle(number)

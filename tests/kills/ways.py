@@ -160,11 +160,11 @@ class _InOneJvm(Way):
     :param longest: how many operations a try has, as far as is known
     """
 
-    longest: int = 10
+    longest: int = 25
 
     def begin(self) -> None:
         # What a set of tables draws depends on its seed alone.
-        self.longest = 10
+        self.longest = 25
         super().begin()
 
     def drawn(self, draw: random.Random) -> int:

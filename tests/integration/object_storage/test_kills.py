@@ -31,7 +31,7 @@ def test_the_next_run_repairs_what_a_kill_left(
     folder = lake.folder / "tables"
     folder.mkdir()
     made = KINDS[kind](folder, lake.uri("tables"), lake.direct)
-    tables = Tables(made, WAYS[way](on_lake, breaks, tmp_path, {}), random.Random(1))
-    problems = tables.play(2)
+    tables = Tables(made, WAYS[way](on_lake, breaks, tmp_path, {}), random.Random(1), unlucky=1)
+    problems = tables.play(1)
     assert problems == []
-    assert tables.kills >= 2
+    assert tables.kills
