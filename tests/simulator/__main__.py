@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.simulator import ingest_schedules, schedules
+from tests.simulator import ingest_schedules, plots, schedules
 from tests.simulator.schedules import failures, shrunk
 from tests.simulator.table import table_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Schedules between two writes of the state.
 _PART = 500
 #: Draw and play the schedules of each world.
-_WORLDS: dict[str, ModuleType] = {"apply": schedules, "ingest": ingest_schedules}
+_WORLDS: dict[str, ModuleType] = {"apply": schedules, "ingest": ingest_schedules, "plots": plots}
 
 
 def main() -> int:
@@ -37,7 +37,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed; each schedule has the next one")
     parser.add_argument("--state", type=Path, help="a file that keeps the next seed and what was seen")
     parser.add_argument(
-        "--world", choices=("apply", "ingest", "both"), default="both", help="both alternate by seed"
+        "--world",
+        choices=(*_WORLDS, "both"),
+        default="both",
+        help="both worlds alternate by seed; plots are schedules of the first one, each aimed at one rule",
     )
     parser.add_argument("--replay", type=int, metavar="SEED", help="tell the story of one schedule")
     given = parser.parse_args()

@@ -14,6 +14,7 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.simulator import memo
+from tests.simulator.plots import plotted
 from tests.simulator.schedules import Failure, drawn, outcome
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Defect:
     :param module: below ``delta_cdc``, or a module of the provider
     :param find: text of the module, which occurs once
     :param within: how many schedules, from seed 0 on, find it at the latest
+    :param plot: the family of these schedules; "" for those of the defect's world
     """
 
     rule: str
@@ -37,6 +39,7 @@ class Defect:
     find: str
     replace: str
     within: int
+    plot: str = ""
 
 
 DEFECTS = (
@@ -251,14 +254,14 @@ DEFECTS = (
         "spark.sealed.commit",
         "        undoes_commits = is_restore(operation) or replaces_all_rows",
         "        undoes_commits = False and replaces_all_rows",
-        400,
+        462,
     ),
     Defect(
         "The steps of one job follow each other.",
         "spark.sealed.steps",
         "planned_on=planned, before=seal.state if step.before is None else step.before)",
         "planned_on=step.planned_on, before=seal.state if step.before is None else step.before)",
-        400,
+        47,
     ),
     Defect(
         "One table's failure does not stop the others of its group.",
@@ -266,28 +269,28 @@ DEFECTS = (
         '        return DetectedChanges(pipeline=pipeline, found=f"{type(error).__name__}: {error}", '
         "error=error)",
         "        raise",
-        400,
+        1,
     ),
     Defect(
         "A commit that no event announced is work of the group.",
         "run.detect_changes",
         "    if not commits:\n        return replace(detected, announced=numbers)",
         "    if commits is not None:\n        return replace(detected, announced=numbers)",
-        400,
+        209,
     ),
     Defect(
         "A publish is announced if the newest event of the group lacks a seal.",
         "airflow_delta_cdc.groups.publish",
         "                changed = changed or (known is not None and seals != known.get(pipeline, {}))",
         "                pass",
-        400,
+        1,
     ),
     Defect(
         "The event of a group has the seals that the detection found announced.",
         "airflow_delta_cdc.groups.publish",
         "    seals = {**known.get(pipeline, {}), **summary.announced}",
         "    seals = {**known.get(pipeline, {})}",
-        400,
+        1,
     ),
     Defect(
         "A publish names a watermark with the version that has it.",
@@ -295,145 +298,176 @@ DEFECTS = (
         '            versions = engine.versions_of(table["pipeline"], location, self.options_of_storage())\n',
         '            versions = engine.versions_of(table["pipeline"], location, self.options_of_storage())\n'
         "            versions = versions and (versions[0], summary.version, *versions[2:])\n",
-        400,
+        3,
     ),
     Defect(
         "The published watermark is that of the seal.",
         "run.apply",
         "            watermark=seal.watermark if seal is not None else None,",
         "            watermark=None,",
-        400,
+        1,
     ),
     Defect(
         "The published seal is the newest one.",
         "run.apply",
         "            seal=seal.number if seal is not None else None,",
         "            seal=seal.number - 1 if seal is not None else None,",
-        400,
+        1,
     ),
     Defect(
         "The counts of several commits are added.",
         "run.outcomes",
         "            together[name] = together.get(name, 0) + count",
         "            together[name] = count",
-        400,
+        45,
     ),
     Defect(
         "The watermark of a load is the version that it loaded.",
         "planning.ranges",
         "        applied_to=ended(at, commit),",
         "        applied_to=TableVersion(at.table_id, max(version - 1, 0), commit.sha256),",
-        400,
+        1,
     ),
     Defect(
         "No part of a range is left out.",
         "planning.ranges",
         "            parts.append(part)\n            part, counted, taken = [], 0, 0",
         "            parts = [part]\n            part, counted, taken = [], 0, 0",
-        400,
+        174,
     ),
-)
-
-#: Those that no run has found yet: their numbers are not known.
-UNFOUND = (
     Defect(
         "A job reads the source that was planned for.",
         "spark.sealed.steps",
         "problem = changed_source or changed_table.result()",
         "problem = changed_table.result()",
-        0,
+        1,
+        "source put back while a job runs",
     ),
     Defect(
         "A change of the target between planning and commit is found.",
         "planning.reconcile",
         "    cleaned = await _refuse_underneath(history, state, seal, commit)",
         "    cleaned = None",
-        0,
+        1,
+        "target overwritten while a job runs",
     ),
     Defect(
         "A copy of the watermark is that of the newest seal.",
         "planning.reconcile",
         "        and (backup.seal.pipeline, backup.seal.number) == (pipeline, stored)",
         "        and backup.seal.pipeline == pipeline",
-        0,
+        1,
+        "copy of a lost seal",
     ),
     Defect(
         "A copy of the watermark is refused if the commits after it were cleaned.",
         "planning.reconcile",
         "not walk.is_plain or walk.cleaned > backup.target.version:",
         "not walk.is_plain:",
-        0,
+        1,
+        "restored, then cleaned",
     ),
     Defect(
         "The first seal of a take-over has a number after all that the pipeline has used.",
         "planning.observe",
         "    number = max(closing + 1, recorded.next_number)",
         "    number = closing + 1",
-        0,
+        1,
+        "taken over twice",
     ),
     Defect(
         "A source with the same id and another history is refused.",
         "planning.preconditions",
         "    if same_id and (same_commit or cleaned):",
         "    if same_id:",
-        0,
+        1,
+        "source put back",
     ),
     Defect(
         "A range whose first snapshot cannot be rebuilt is refused.",
         "planning.preconditions",
         "    if not await log.has_commit(0):\n        await log.snapshot(version)",
         "    pass",
-        0,
+        1,
+        "source without a snapshot",
     ),
     Defect(
         "A source whose watermark was cleaned is refused.",
         "planning.preconditions",
         "    if identity.unproven:",
         "    if False:",
-        0,
+        1,
+        "source put back, then cleaned",
     ),
     Defect(
         "A commit that a RESTORE undid is not published.",
         "run.apply",
         "        if recorded is None or recorded.seal is None or not in_effect:",
         "        if recorded is None or recorded.seal is None:",
-        0,
+        1,
+        "restored before it is published",
     ),
     Defect(
         "The watermark of a reload is the version that it compared.",
         "planning.modes",
         "        applied_to=load.watermark,",
         "        applied_to=load.watermark if seal is None or other_source else seal.watermark,",
-        0,
+        1,
+        "reload",
     ),
     Defect(
         "A commit that was planned on a version which a put-back table has lost is refused.",
         "planning.reconcile",
         "    if planned.table_id == state.table_id and planned.version >= commit.version:",
         "    if False:",
-        0,
+        1,
+        "target put back while a job runs",
     ),
     Defect(
         "The numbers of the seals of a table rise.",
         "planning.seal_chain",
         "        if number is not None and seal.number >= number:",
         "        if False:",
-        0,
+        2,
+        "a number twice",
     ),
     Defect(
         "A seal whose commit is lost is found by its transaction.",
         "planning.reconcile",
         "    if walk.seal is None or walk.commit is None or walk.notes or walk.seal.number == stored:",
         "    if True:",
-        0,
+        1,
+        "a seal overwritten",
     ),
     Defect(
         "A table that was put back from a copy announces its new seals.",
         "run.outbox",
         "    if last is not None and last >= recorded.next_number:",
         "    if False:",
-        0,
+        1,
+        "numbers given again",
     ),
+    Defect(
+        "A manifest does not go back.",
+        "core.publication",
+        "        return not any(self.tables[name].is_older(earlier.tables[name]) for name in both)",
+        "        return True",
+        1,
+        "a publish that was frozen",
+    ),
+    Defect(
+        "A plan records the hash of the commit that it was made on.",
+        "planning.reconcile",
+        "    return replace(recorded, newest_hash=known_hash(history, state.version))",
+        "    return replace(recorded, newest_hash=None)",
+        1,
+        "a commit overwritten",
+    ),
+)
+
+#: Those that nothing can show, each with the reason.
+UNFOUND = (
+    # The next planner refuses such a commit, too: the job only spares the way out.
     Defect(
         "A target with newer commits than planned is looked at again before the commit.",
         "spark.sealed.commit",
@@ -441,6 +475,7 @@ UNFOUND = (
         '    if found != "other":\n        return None',
         0,
     ),
+    # The hash of the planned version, or else the next planner's look for strays, refuses it, too.
     Defect(
         "A job does not commit into another table than planned.",
         "spark.sealed.commit",
@@ -448,25 +483,12 @@ UNFOUND = (
         "    if False:",
         0,
     ),
-    Defect(
-        "A manifest does not go back.",
-        "core.publication",
-        "        return not any(self.tables[name].is_older(earlier.tables[name]) for name in both)",
-        "        return True",
-        0,
-    ),
+    # A later table has greater numbers, and an event with a number beyond the next one counts for nothing.
     Defect(
         "An event counts for the table that it names.",
         "airflow_delta_cdc.announced",
         "            if of_table == (uri, table_id) and isinstance(seal, int):",
         "            if isinstance(seal, int):",
-        0,
-    ),
-    Defect(
-        "A plan records the hash of the commit that it was made on.",
-        "planning.reconcile",
-        "    return replace(recorded, newest_hash=known_hash(history, state.version))",
-        "    return replace(recorded, newest_hash=None)",
         0,
     ),
 )
@@ -536,23 +558,23 @@ def _same(one: CodeType, other: CodeType) -> bool:
     return plain and consts[0] == consts[1] and nested
 
 
-def _played(seed: int) -> Failure | None:
-    return outcome(drawn(seed))
+def _played(defect: Defect, seed: int) -> Failure | None:
+    return outcome(plotted(defect.plot, seed) if defect.plot else drawn(seed))
 
 
 def found(
     defect: Defect,
     most: int | None = None,
     first: int = 0,
-    played: Callable[[int], F | None] = _played,  # type: ignore[assignment]
+    played: Callable[[Defect, int], F | None] = _played,  # type: ignore[assignment]
 ) -> tuple[int, F] | None:
     """Return how many schedules it took to find a defect, and how it shows; None if it was not found.
 
-    :param played: plays the schedule of a seed, and returns how it fails
+    :param played: plays a schedule of the defect and a seed, and returns how it fails
     """
     with planted(defect):
         for count, seed in enumerate(range(first, first + (most or defect.within)), start=1):
-            failure = played(seed)
+            failure = played(defect, seed)
             if failure is not None:
                 return count, failure
     return None

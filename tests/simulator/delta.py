@@ -111,6 +111,8 @@ class Table:
         #: The commit files that log cleanup has deleted: who watches the world still knows them.
         self.cleaned: dict[int, Stored] = {}
         self.checkpoints: list[int] = []
+        #: What they hold, even if a commit file below them was overwritten since.
+        self._states: dict[int, Snapshot] = {}
         self._parsed: dict[str, tuple[str, list[Action]]] = {}
         self._read: dict[str, tuple[str, list[Row]]] = {}
         #: What was found by the store's number of changes then.
@@ -182,6 +184,9 @@ class Table:
             if stored is None:
                 raise Missing(f"DELTA_VERSION_NOT_FOUND {one} of {self.name}")
             tags = (*tags, stored.e_tag)
+            if one in self._states:
+                found = self._states[one]
+                continue
             known = self._snapshots.get(one)
             if known is None or known[0] != tags:
                 known = tags, found.following(one, self.actions(one))
@@ -205,6 +210,7 @@ class Table:
         hint = {"version": now.version, "size": len(rows)}
         self.store.write(f"{log}/_last_checkpoint", json.dumps(hint).encode())
         self.checkpoints.append(now.version)
+        self._states[now.version] = now
         return now.version
 
     def clean(self, before: int) -> None:
@@ -236,6 +242,7 @@ class Table:
             self.store.objects.pop(self.key(version))
         self.cleaned.clear()
         self.checkpoints.clear()
+        self._states.clear()
         for key in [key for key in self.store.objects if key.startswith(f"{self.name}/_delta_log/")]:
             self.store.objects.pop(key)
 

@@ -156,21 +156,21 @@ INGEST_DEFECTS = (
         "planning.ingest_batches",
         "            return [[0, self.number - 1]]",
         "            return []",
-        200,
+        16,
     ),
     Defect(
         "What may be in the log already is compared with it.",
         "planning.ingest_batches",
         '        return bool(self.found_lost) or bool(self.known.get("lost"))',
         "        return False",
-        200,
+        19,
     ),
     Defect(
         "A read replaces the batch before it.",
         "spark.staging",
         "        return spec.continues or step.starting_version > spec.starting_version",
         "        return True",
-        200,
+        2,
     ),
     Defect(
         "A committed watermark is the end of the delivered batch.",
@@ -178,11 +178,11 @@ INGEST_DEFECTS = (
         "    state = PipelineState(\n        seal.watermark, seal",
         "    state = PipelineState(\n        type(seal.watermark)(seal.watermark.table_id, "
         "seal.watermark.version + 1), seal",
-        200,
+        2,
     ),
 )
 
 
 def found_ingest(defect: Defect, most: int | None = None, first: int = 0) -> tuple[int, IngestFailure] | None:
     """Do as :func:`~tests.simulator.defects.found` with schedules of ingests."""
-    return found(defect, most, first, played=lambda seed: outcome(drawn(seed)))
+    return found(defect, most, first, played=lambda _, seed: outcome(drawn(seed)))

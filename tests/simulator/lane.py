@@ -52,6 +52,8 @@ class Lane:
         self.damage: set[str] = set()
         #: The versions and the events that the target had when it was last put back from a copy.
         self._kept = (-1, 0)
+        #: The seals of commits that were overwritten.
+        self._lost: set[int] = set()
 
     def put_back(self, events: int) -> None:
         """Note that the target was put back from a copy of its files: seals of later versions are new ones.
@@ -59,6 +61,11 @@ class Lane:
         :param events: how many events were stored before
         """
         self._kept = self.target.newest, events
+
+    def lose(self, version: int) -> None:
+        """Note that a commit of the target is overwritten: the number of its seal may be given again."""
+        lost = Sealed.of(self.target, version)
+        self._lost |= {lost.number} if lost is not None else set()
 
     @property
     def owner(self) -> str:
@@ -134,12 +141,14 @@ class Lane:
         ]
         kept, before = self._kept
         last, old = self.judge.now.last, [event["seal"] for position, event in of_table if position < before]
-        if last is not None and old and old[-1] == last.number:
-            # A known gap (AGAIN): an event from before the table was put back has the same number as the
-            # newest seal, and nothing else of it is compared.
-            return
+        # A known gap: an event from before the table was put back has the number of one of its new
+        # seals, and nothing else of it is compared. The seals up to that number then count as announced.
+        given_again = old[-1] if last is not None and old and old[-1] <= last.number else -1
         for sealed in self.judge.now.seals:
             if sealed.kind not in MOVING or sealed.pipeline != pipeline:
+                continue
+            # The same gap: an event may have announced the number for a commit that was overwritten.
+            if sealed.number in self._lost or (sealed.version > kept and sealed.number <= given_again):
                 continue
             first = before if sealed.version > kept else 0
             found = [event for position, event in of_table if position >= first]

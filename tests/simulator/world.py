@@ -191,11 +191,13 @@ class World:
 
     def overwrites(self, key: str) -> None:
         if key in self.store.objects:
-            self.lane_of(self._tables[key.partition("/")[0]]).damage.add("overwritten")
+            lane = self.lane_of(self._tables[key.partition("/")[0]])
+            lane.damage.add("overwritten")
+            lane.lose(int(key.rpartition("/")[2].partition(".")[0]))
             self.coverage["target", "overwritten commit"] += 1
             self.tell(f"{self.hub.running.name} overwrites {key}")
             if self.is_in_steps(key):
-                self.lane_of(self._tables[key.partition("/")[0]]).judge.hidden = True
+                lane.judge.hidden = True
 
     def is_in_steps(self, key: str) -> bool:
         """Return whether a job goes on that wrote a commit, or any commit of a table.

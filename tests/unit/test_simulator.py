@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.simulator.defects import DEFECTS, UNFOUND, found, planted
+from tests.simulator.plots import PLOTS, plotted
 from tests.simulator.promises import PROMISES
 from tests.simulator.schedules import BEHIND, BETWEEN, HIDDEN, STRAY, drawn, failures, outcome, shrunk
 from tests.simulator.table import never, table_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 #: As many as play in some ten seconds.
-_SCHEDULES = 100
+_SCHEDULES = 80
 #: The other defects need more schedules.
 _SOON = 30
 _CALM = Schedule(
@@ -61,8 +62,14 @@ def test_a_planted_defect_is_found(defect: Defect) -> None:
     assert found(defect) is not None
 
 
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_plot_keeps_every_rule(name: str) -> None:
+    failure = outcome(plotted(name, 0))
+    assert failure is None, failure.text()
+
+
 @pytest.mark.parametrize("defect", UNFOUND, ids=lambda defect: defect.rule)
-def test_a_defect_that_is_not_found_yet_can_be_planted(defect: Defect) -> None:
+def test_a_defect_that_nothing_can_show_can_be_planted(defect: Defect) -> None:
     with planted(defect):
         pass
 
