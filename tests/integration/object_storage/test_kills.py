@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     ("kind", "way"),
-    [*((kind, StoreEnds.name) for kind in KINDS if kind != Erase.name), ("apply type 1", Frozen.name)],
+    [
+        ("apply type 1", StoreEnds.name),
+        ("apply type 1", Frozen.name),
+        *(
+            pytest.param(kind, StoreEnds.name, marks=pytest.mark.slow)
+            for kind in KINDS
+            if kind not in ("apply type 1", Erase.name)
+        ),
+    ],
 )
 def test_the_next_run_repairs_what_a_kill_left(
     on_lake: SparkSession, lake: Lake, tmp_path: Path, kind: str, way: str
