@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
-from delta_cdc.core.spec import ApplySpec
+from delta_cdc.core.spec import ApplySpec, BatchSpec
+from delta_cdc.core.steps import ranges_of
+from delta_cdc.delta_log.file_manifests import prepared
+from delta_cdc.manifest_folder import folder_for
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import forget_saved_plans
 from tests.system.driver import FilePlans
@@ -76,10 +79,18 @@ class Try:
         try:
             if isinstance(spec, ApplySpec):
                 return job.execute(self.spark, self.storage, None, spec)
+            if isinstance(spec, BatchSpec):
+                spec = replace(spec, parts=tuple(map(self._with_manifests, spec.parts)))
             return job.run(self.spark, spec, storage_options=self.storage)
         finally:
             if self.has_ended():
                 raise Killed
+
+    def _with_manifests(self, part: Any) -> Any:
+        """Return a part with the manifests of its ranges, which an operator writes before it starts Spark."""
+        if not isinstance(part, ApplySpec):
+            return part
+        return prepared(part, folder_for(self.spark, ranges_of(part.steps), None), self.storage)
 
     # -- announcements, as Airflow stores them with the success of a task -----------------------------
     def announced(self, table: str, uri: str, table_id: str, number: int) -> int | None:
