@@ -159,6 +159,8 @@ class Airflow:
             self.places,
             dags,
             PYTHONPATH=os.pathsep.join(map(str, (code, code / "spark_jobs"))),
+            # ``python -m`` would look in the current folder first, which is another revision.
+            PYTHONSAFEPATH="1",
             AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS="True",
             AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL="3600",
             # It is stopped while another revision works.

@@ -398,6 +398,7 @@ def installed(world: World) -> Iterator[None]:
             "own_commit_hash",
             lambda session, uri, version, fingerprint: session.own_hash_of(uri, version, fingerprint),
         ),
+        mock.patch.object(steps, "commit_hash", hashed),
         mock.patch.object(feed, "commit_hash", hashed),
         mock.patch.object(commit_files, "commit_hash", hashed),
         mock.patch.object(commit_files, "_exists", lambda session, uri, v: session.exists(uri, v)),

@@ -20,7 +20,7 @@ from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.sealed.commit import changed_since, commit, is_conflict, logs_loaded, look, overtaken
-from delta_cdc.spark.sealed.commit_files import own_commit_hash
+from delta_cdc.spark.sealed.commit_files import commit_hash, own_commit_hash
 from delta_cdc.spark.sealed.constraints import Destination, refused
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ class SealedSteps(ABC, Generic[S, P]):
         :param version: the version that it committed
         :raises NotCommitted: the table was restored or replaced after the previous step observed it and
             before that step committed. The next planner checks only the versions after the one that the
-            newest seal was planned on. Or the previous commit was overwritten, or put back from a copy
+            newest seal was planned on. Or the previous commit, or the version that it was planned on, was
+            overwritten, or put back from a copy
         """
         into, planned = self.spec.into, seal.step.planned_on
         own_hash, is_own = own_commit_hash(self.session, into, version, seal.step.fingerprint)
@@ -176,6 +177,10 @@ class SealedSteps(ABC, Generic[S, P]):
             raise NotCommitted("stale", f"version {version} of {into} is no longer the commit of this job")
         if planned is not None and planned.version >= version:
             raise NotCommitted("stale", f"{into} lost version {planned} since planning: it was put back")
+        if planned is not None and planned.commit_hash is not None:
+            found = commit_hash(self.session, into, planned.version)
+            if found not in (None, planned.commit_hash):
+                raise NotCommitted("stale", f"version {planned} of {into} is another commit than at planning")
         if planned is not None and planned.version + 1 == version:
             # No other commit lies between, so the table is still the one planned on.
             planned = TableVersion(planned.table_id, version, own_hash)
