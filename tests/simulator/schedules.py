@@ -215,6 +215,26 @@ BEHIND = Schedule(
 )
 
 
+#: A job wakes after its target was put back and overwritten: another commit has the version of its plan.
+REPLACED = Schedule(
+    704029,
+    "type1",
+    "file",
+    (
+        Event(0, "run", "p", number=2),
+        Event(20, "source", "append", number=98),
+        Event(99, "source", "update", number=78),
+        Event(195, "target", "overwrite", number=86),
+        Event(106, "source", "update", number=49),
+        Event(107, "run", "p", number=44),
+        Event(113, "fault", "freeze", "read_log", 6369),
+        Event(163, "target", "put_back", number=70),
+    ),
+    lag=0,
+    versions_per_commit=1,
+)
+
+
 def drawn(seed: int) -> Schedule:
     """Return the schedule of a seed."""
     random = Random(seed)

@@ -13,7 +13,17 @@ from deltalake import DeltaTable
 from tests.simulator.defects import DEFECTS, UNFOUND, found, planted
 from tests.simulator.plots import PLOTS, plotted
 from tests.simulator.promises import PROMISES
-from tests.simulator.schedules import BEHIND, BETWEEN, HIDDEN, STRAY, drawn, failures, outcome, shrunk
+from tests.simulator.schedules import (
+    BEHIND,
+    BETWEEN,
+    HIDDEN,
+    REPLACED,
+    STRAY,
+    drawn,
+    failures,
+    outcome,
+    shrunk,
+)
 from tests.simulator.table import never, table_of
 from tests.simulator.world import Event, Schedule, play
 
@@ -84,6 +94,10 @@ def test_an_overwritten_commit_is_found_behind_a_restore() -> None:
 
 def test_a_job_does_not_go_on_after_a_commit_that_is_not_its_own() -> None:
     assert outcome(BETWEEN) is None
+
+
+def test_a_job_does_not_go_on_after_another_commit_took_the_version_of_its_plan() -> None:
+    assert outcome(REPLACED) is None
 
 
 def test_an_overwritten_commit_is_found_behind_a_reset() -> None:
