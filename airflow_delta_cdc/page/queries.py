@@ -6,6 +6,7 @@ Two are not: see :func:`_newest_versions` and :func:`_newest_run_ids`.
 
 from __future__ import annotations
 
+import logging
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sqlalchemy.orm import Session
+
+_log = logging.getLogger(__name__)
 
 #: States of task instances that the page looks at; all others mean that nothing is wrong, or nothing began.
 NOTABLE = ("failed", "upstream_failed", "up_for_retry", "running", "deferred", "restarting")
@@ -284,7 +287,7 @@ def _decoded(row: Any) -> Any:
     """Return the value of an XCom.
 
     Most are plain JSON, whose parser here takes a fraction of the time of Airflow's: that looks for classes
-    in each part of a value. It reads the rest, such as a NaN of a user's own value.
+    in each part of a value. It reads the rest, such as a NaN of a user's own value; None if it cannot.
     """
     if not isinstance(row.value, str):
         return row.value
@@ -293,7 +296,11 @@ def _decoded(row: Any) -> Any:
     except TooDeep:
         return None
     except UnreadableJson:
-        return XComModel.deserialize_value(row)
+        try:
+            return XComModel.deserialize_value(row)
+        except Exception as error:  # noqa: BLE001 - it imports classes; one value must not hide the list
+            _log.debug("an XCom cannot be read: %s", error)
+            return None
 
 
 # -- events -----------------------------------------------------------------------------------------

@@ -418,9 +418,10 @@ def test_rows_that_the_user_may_not_read_are_not_loaded(hidden: tuple[str, ...])
         ('{"version": 7, "rate": NaN}', {"version": 7, "rate": pytest.approx(float("nan"), nan_ok=True)}),
         ("no JSON", "no JSON"),
         ('{"a":' * 100_000 + "1" + "}" * 100_000, None),
+        ('{"__classname__": "no.such.Class", "__version__": 1, "__data__": NaN}', None),
         ({"version": 7}, {"version": 7}),
     ],
-    ids=["JSON", "NaN", "text", "deep", "value"],
+    ids=["JSON", "NaN", "text", "deep", "class", "value"],
 )
 def test_the_value_of_any_xcom(text: Any, expected: Any) -> None:
     assert queries._decoded(SimpleNamespace(value=text)) == expected
