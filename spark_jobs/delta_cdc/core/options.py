@@ -227,27 +227,25 @@ class ApplyOptions(TableOptions):
     )
     current_column: str | None = option(
         NAME,
-        "Type 2: name of a BOOLEAN column that is true for open rows. None means no such column",
+        "Type 2: name of a BOOLEAN column that is true for open rows",
         group="layout",
         recorded="fixed",
     )
     created_column: str | None = option(
         NAME,
-        "Type 1: name of a column with the time when the source made the row. None means no such column",
+        "Type 1: name of a column with the time when the source made the row",
         group="layout",
         recorded="fixed",
     )
     changed_column: str | None = option(
         NAME,
-        "Type 1: name of a column with the time when the source last changed the row. None means no such "
-        "column",
+        "Type 1: name of a column with the time when the source last changed the row",
         group="layout",
         recorded="fixed",
     )
     row_hash_column: str | None = option(
         NAME,
-        "Name of a STRING column with a hash of the row's values when it was written. None means no such "
-        "column",
+        "Name of a STRING column with a hash of the row's values when it was written",
         group="layout",
         recorded="fixed",
     )
@@ -451,8 +449,8 @@ class RunOptions(RangeOptions):
     target_location: str | None = option(
         OPTIONAL_TABLE,
         "If the target is a catalog name: path or URI of its table, ``${ENV}`` allowed. None takes "
-        "the location in the catalog. For a new table, None takes the folder with the table's name in "
-        "the location of its schema",
+        "the location in the catalog or, for a new table, the folder with its name in the location of "
+        "its schema",
         group="layout",
     )
     target_comment: str | None = option(
@@ -520,15 +518,15 @@ class RunOptions(RangeOptions):
     max_deleted: int | str | None = option(
         ROW_LIMIT,
         "Most rows that a commit may delete (of a history: close without a new row), as a number or as a "
-        "share of the target's rows such as ``5 %``. Beyond it, the run fails with ``LimitExceeded`` and "
-        "writes nothing. For full copies (``source_kind`` ``snapshot``), None refuses a copy with at most "
-        "half of the rows of the copy before it, from 1,000 rows on",
+        "share of the target's rows such as ``5 %``. Beyond it, the run fails with ``LimitExceeded``. For "
+        "full copies (``source_kind`` ``snapshot``), None refuses a copy with at most half of the rows of "
+        "the copy before it, from 1,000 rows on",
         group="limits",
         flag=True,
     )
     max_changed: int | str | None = option(
         ROW_LIMIT,
-        "The same for all rows that a commit inserts, changes or deletes, by their keys",
+        "As ``max_deleted``, for the keys whose rows a commit inserts, changes or deletes",
         group="limits",
         flag=True,
     )
@@ -548,8 +546,7 @@ class RunOptions(RangeOptions):
     )
     approve: str | None = option(
         APPROVAL,
-        "The text in a ``LimitExceeded``: apply exactly the change that this error describes, although it "
-        "exceeds a limit",
+        "The text in a ``LimitExceeded``: apply exactly the change that this error describes",
         of_run=True,
         of_one=True,
         flag=True,
@@ -561,9 +558,9 @@ class RunOptions(RangeOptions):
     )
     shadow_of: dict[str, str] = option(
         PIPELINE_TABLES,
-        "Name of the pipeline whose target this one's is to replace, with the same source: after a run of "
-        "either, the current rows of both targets are compared. Outside of a configuration: a mapping "
-        "from the name to its target",
+        "Name of a pipeline with the same source, whose target the target of this one will replace: each "
+        "run of either compares the current rows of both. Outside of a configuration: a mapping from the "
+        "name to its target",
         default={},
     )
     shadowed_by: dict[str, str] = option(
@@ -574,7 +571,7 @@ class RunOptions(RangeOptions):
     )
     once: bool = option(
         FLAG,
-        "Load the source once: a run whose pipeline has a watermark reads nothing, and does nothing",
+        "Load the source once: if the pipeline has a watermark, a run does nothing",
         default=False,
     )
     dry_run: bool = option(
