@@ -37,6 +37,7 @@ _SHARED = {"functions": "Parameters of several functions", "commands": "Argument
 _SEVERAL, _LONG = 2, 3
 #: Functions that do what an operator does, and parameters that mean the same there.
 _LIKE: dict[str, tuple[str, tuple[str, ...]]] = {
+    "apply_changes": ("DeltaApplyChangesOperator", ()),
     "verify_table": ("DeltaVerifyOperator", ("target", "pipeline", "source", "current", "on_conflict")),
     "explain_row": ("DeltaWhyOperator", ("target", "key", "source", "at", "on_conflict", "max_bytes")),
     "erase_key": ("DeltaEraseOperator", ("purge", "quarantined_records", "dry_run")),
@@ -235,6 +236,8 @@ _EXAMPLES = {
 _PARAM = re.compile(r"^:param (\w+): (.*)$")
 #: A line of text may begin with a role, such as ``:class:``; that is no field.
 _FIELD = re.compile(r":(?:param|return|raises)\b")
+#: What a docstring has for readers of the code; the page has the links to the options.
+_SEE_OPTIONS = re.compile(r"\s*:data:`delta_cdc\.core\.options\.[A-Z]+`\s+documents\s+the\s+options\.")
 _CODE = re.compile(r"^\.\. code-block:: python\n\n((?:(?: {4}.*)?\n)+)", re.M)
 
 
@@ -497,7 +500,7 @@ def _page(cls: Callable[..., Any], home: str) -> str:
         f"# {'Common to all operators' if common else cls.__name__}\n",
         _MADE,
         f"\n```python\nfrom {home} import {cls.__name__}{_example(cls)}\n```\n",
-        _markdown(text),
+        _markdown(_SEE_OPTIONS.sub("", text)),
     ]
     note = _templated_note(cls)
     lines += [f"\n{note}"] if note else []
@@ -668,7 +671,6 @@ def _is_own(name: str, meaning: str) -> bool:
 def _markdown(text: str) -> str:
 
     text = re.sub(r":(?:class|func|meth|data|mod):`~?([^`]+)`", r"`\1`", text)
-    text = re.sub(r"`delta_cdc\.core\.options\.[A-Z]+`", "[Options](../options.md)", text)
     text = text.replace("``", "`").replace("|", "\\|")
     text = _CODE.sub(lambda found: f"```py\n{dedent(found[1]).strip()}\n```\n\n", f"{text}\n").strip()
     text = re.sub(r"`docs/([\w/-]+)\.md`", _page_link, text)
