@@ -60,11 +60,25 @@ INGEST_DEFECTS = (
         79,
     ),
     Defect(
-        "Records in quarantine of batches that a RESTORE undid do not count.",
+        "Records in quarantine of batches that a RESTORE undid do not come twice.",
         "spark.quarantine",
-        "        table_rows = table_rows.where(~F.col",
-        "        table_rows.where(~F.col",
+        "    if flag is None:\n        return rejects if",
+        "    if flag is None:\n        return rejects if True or",
         16,
+    ),
+    Defect(
+        "A file that could not be read counts no more when a RESTORE undid its batch.",
+        "spark.quarantine",
+        'F.col("raw").isNotNull() | ~_is_void(spec)',
+        "F.lit(True)",
+        100,
+    ),
+    Defect(
+        "A step after a commit fails by a fault alone.",
+        "spark.ingest.engine",
+        "        self.written = version, prepared.events\n",
+        "        self.written = version, prepared.evts\n",
+        1,
     ),
     Defect(
         "A record that lacks rows is noticed.",
@@ -90,8 +104,8 @@ INGEST_DEFECTS = (
     Defect(
         "Records of a file that comes again are compared with the quarantine.",
         "spark.ingest.engine",
-        "    rejects = quarantine.new(session, spec, rejects).localCheckpoint()",
-        "    rejects = rejects.localCheckpoint()",
+        "    found = quarantine.new(session, spec, rejects)",
+        "    found = rejects",
         2,
     ),
     Defect(

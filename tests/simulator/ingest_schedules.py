@@ -172,6 +172,51 @@ def _vanished(random: Random) -> Iterator[Event]:
     yield Event(at + 200, "files", "back", number=number)
 
 
+#: A file that ended the application grows, is read, and the step after the commit of its events fails.
+READ_AGAIN = IngestSchedule(
+    701959,
+    "type1",
+    "file",
+    (
+        Event(0, "files", "deliver", number=45),
+        Event(281, "files", "deliver", number=61),
+        Event(188, "files", "deliver", number=70),
+        Event(176, "files", "killer", number=71),
+        Event(310, "files", "grow", number=63),
+        Event(1, "run", "p", number=2),
+        Event(376, "run", "p", number=10),
+        Event(210, "run", "p", number=50),
+        Event(108, "fault", "crash", "settle.read_log", 397),
+    ),
+    versions_per_commit=1,
+    torn=True,
+    staging=True,
+)
+#: Log and record are dropped while two pipelines work; one makes the log again, the other plans again.
+DROPPED = IngestSchedule(
+    701991,
+    "type1",
+    "s3",
+    (
+        Event(0, "topic", "produce", number=13),
+        Event(204, "topic", "produce", number=31),
+        Event(9, "topic", "recreate", number=2),
+        Event(1, "topic", "compact", number=86),
+        Event(1, "run", "p", number=2),
+        Event(385, "run", "p", number=36),
+        Event(180, "run", "p", number=99),
+        Event(30, "others_files", "deliver", number=46),
+        Event(31, "run", "q", number=77),
+        Event(366, "others_files", "deliver", number=95),
+        Event(367, "run", "q", number=12),
+        Event(142, "fault", "throttle", "job.commit", 5260),
+        Event(418, "tables", "drop both", number=16),
+    ),
+    lag=40,
+    source="topic",
+)
+
+
 @dataclass(frozen=True)
 class IngestFailure(Failure):
     """A schedule that breaks a rule."""

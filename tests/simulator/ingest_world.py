@@ -36,7 +36,7 @@ from tests.simulator.ingest_staging import Consumer
 from tests.simulator.ingest_tables import Tables
 from tests.simulator.oracle import Sealed, Violation
 from tests.simulator.store import Store, Stored
-from tests.simulator.world import Inline, Schedule, World, installed
+from tests.simulator.world import Inline, Schedule, World, installed, without_surprises
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -518,7 +518,8 @@ def play(schedule: IngestSchedule, coverage: Counter[tuple[str, str]] | None = N
     world = IngestWorld(schedule, coverage)
     with installed(world), _ingests(world):
         try:
-            world.settle()
+            with without_surprises():
+                world.settle()
         except Exception as error:
             error.world = world  # type: ignore[attr-defined]
             raise

@@ -50,6 +50,13 @@ class Conf:
         self.values.pop(name, None)
 
 
+class Row(dict[str, Any]):
+    """A row of a result."""
+
+    def asDict(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return self
+
+
 @dataclass
 class Rows:
     """The result of a statement."""
@@ -59,8 +66,8 @@ class Rows:
     def select(self, *names: str) -> Rows:
         return self
 
-    def collect(self) -> list[dict[str, Any]]:
-        return self.rows
+    def collect(self) -> list[Row]:
+        return [Row(row) for row in self.rows]
 
 
 class Session:
@@ -99,7 +106,9 @@ class Session:
                 [
                     {
                         "id": now.metadata["id"],
+                        "format": "delta",
                         "partitionColumns": columns,
+                        "clusteringColumns": columns,
                         "tableFeatures": columns,
                         "properties": configuration,
                     }

@@ -6,6 +6,8 @@ world. :func:`play` raises :class:`~tests.simulator.oracle.Violation` if a rule 
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -367,6 +369,32 @@ class Inline:
         return SimpleNamespace(result=lambda: result)
 
 
+class _Surprises(logging.Handler):
+    """Keeps the errors that a job only logs, and that no fault explains."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if isinstance(error, AssertionError | AttributeError | LookupError | NameError | TypeError):
+            self.found.append(f"{record.getMessage()}: {error!r}")
+
+
+@contextmanager
+def without_surprises() -> Iterator[None]:
+    """Fail at the end of a block if a job logged an error of the code, as one of a step after its commit."""
+    surprises, logger = _Surprises(), logging.getLogger(steps.__name__)
+    logger.addHandler(surprises)
+    try:
+        yield
+    finally:
+        logger.removeHandler(surprises)
+    if surprises.found:
+        raise Violation(surprises.found[0])
+
+
 @contextmanager
 def installed(world: World) -> Iterator[None]:
     """Let the world replace storage, threads, clock and sleeps, for the project's own code."""
@@ -477,7 +505,8 @@ def play(schedule: Schedule, coverage: Counter[tuple[str, str]] | None = None) -
     world = World(schedule, coverage)
     with installed(world), nullcontext() if world.group is None else world.group.installed():
         try:
-            world.settle()
+            with without_surprises():
+                world.settle()
         except Exception as error:
             error.world = world  # type: ignore[attr-defined]
             raise

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from tests.simulator.defects import planted
 from tests.simulator.ingest_defects import INGEST_DEFECTS, found_ingest
-from tests.simulator.ingest_schedules import drawn, outcome
+from tests.simulator.ingest_schedules import DROPPED, READ_AGAIN, drawn, outcome
 from tests.simulator.ingest_world import IngestSchedule, play
 from tests.simulator.schedules import failures, shrunk
 from tests.simulator.table import never, table_of
@@ -61,6 +61,14 @@ def test_schedules_keep_every_rule() -> None:
 )
 def test_a_planted_defect_is_found(defect: Defect) -> None:
     assert found_ingest(defect) is not None
+
+
+def test_a_file_that_can_be_read_again_leaves_the_quarantine_before_the_commit() -> None:
+    assert outcome(READ_AGAIN) is None
+
+
+def test_records_of_a_dropped_log_stay_in_quarantine_once() -> None:
+    assert outcome(DROPPED) is None
 
 
 def test_a_schedule_always_gives_the_same_world() -> None:

@@ -138,10 +138,11 @@ class Standing:
     def void(self) -> list[list[int]]:
         """Return the ranges of numbers that the next seal marks as void.
 
-        They are needed even if recording restarts: a void batch's records in quarantine must not count twice.
+        They are needed even if recording restarts: records that a void batch left in quarantine are compared
+        with new ones, so that none is there twice.
         """
         ranges = [list(bounds) for bounds in self.known.get("void", ())]
-        if (self.found_lost and self.seal is None) or len(ranges) > _MOST_VOID:
+        if len(ranges) > _MOST_VOID:
             return []
         if self.seal is None:
             # A RESTORE may have undone earlier batches, or their log was dropped: all files come again.

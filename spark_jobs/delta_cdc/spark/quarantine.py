@@ -10,7 +10,8 @@ replaces them.
 from __future__ import annotations
 
 import json
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -328,14 +329,17 @@ def file_rejects(session: SparkSession, files: Sequence[tuple[SourceFile, str]])
 
 
 def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
-    """Return the rejects without redelivered ones that the quarantine already has."""
+    """Return the rejects that the quarantine does not have yet, from an earlier delivery or a void batch."""
     flag = redelivery.flagged(spec)
-    if flag is None or not exists(session, spec.quarantine_uri):
+    if not exists(session, spec.quarantine_uri):
         return rejects
-    flag = F.coalesce(flag, F.lit(False))
     quarantined = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
-    new_rejects = _beyond(rejects.where(flag), quarantined, exact=bool(spec.offsets))
-    return rejects.where(~flag).unionByName(new_rejects)
+    void_records = quarantined.where(_is_void(spec))
+    if flag is None:
+        return rejects if void_records.isEmpty() else _beyond(rejects, void_records, exact=bool(spec.offsets))
+    flag = F.coalesce(flag, F.lit(False))
+    from_others = _beyond(rejects.where(~flag), void_records, exact=bool(spec.offsets))
+    return from_others.unionByName(_beyond(rejects.where(flag), quarantined, exact=bool(spec.offsets)))
 
 
 def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: DataFrame) -> None:
@@ -382,18 +386,23 @@ def _beyond(rejects: DataFrame, quarantined: DataFrame, *, exact: bool) -> DataF
 def _records(session: SparkSession, spec: IngestSpec) -> DataFrame:
     """Return this pipeline's records: RAW, POSITION, PUBLISHED, the reason and ``seal``.
 
-    Rows of batches that a RESTORE of the log undid are excluded, because their files are ingested again.
+    The records of void batches stay: a RESTORE undid these batches, or their log was dropped, and their files
+    may be gone. Their unreadable files are left out, because they are ingested again.
     """
     table_rows = rows_of(session, spec.quarantine_uri, spec.pipeline)
-    for first, last in spec.step.configuration.get("void", ()):
-        table_rows = table_rows.where(~F.col("seal").between(first, last))
-    return table_rows.select(
+    return table_rows.where(F.col("raw").isNotNull() | ~_is_void(spec)).select(
         F.col("raw").alias(RAW),
         F.col("position").alias(POSITION),
         F.col("quarantined_at").alias(PUBLISHED),
         REASON,
         "seal",
     )
+
+
+def _is_void(spec: IngestSpec) -> Column:
+    """Return whether a row is of a batch that was undone, or never reached the log."""
+    ranges = spec.step.configuration.get("void", ())
+    return reduce(or_, (F.col("seal").between(first, last) for first, last in ranges), F.lit(False))
 
 
 def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame:

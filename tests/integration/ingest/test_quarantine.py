@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -107,6 +108,25 @@ def test_csv_and_parquet_are_replayed(spark: SparkSession, tmp_path: Path) -> No
         assert flow.quarantined() == []
         carried = {row["id"]: row["_columns"] for row in flow.rows()}
         assert "name" not in carried[4]
+
+
+@pytest.mark.slow
+def test_records_of_a_dropped_log_stay_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Some files come again into the new log, others are gone: each bad record stays, and is replayed once."""
+    flow = Deliveries(spark, tmp_path)
+    kept, gone = '{"op": "?", "seq": 3, "id": 3}', '{"op": "?", "seq": 4, "id": 4}'
+    flow.deliver("a.json", [*GOOD, kept])
+    archived = flow.deliver("b.json", [event("I", 5, 5), gone])
+    assert flow.ingest().counts == {"events": 3, "files": 2, "quarantined": 2}
+    archived.unlink()
+    for name in ("log", "log__ingested"):
+        shutil.rmtree(tmp_path / name)
+    assert flow.ingest().counts == {"events": 2, "files": 1}
+    assert sorted(str(raw) for _, _, raw in flow.quarantined()) == [kept, gone]
+    flow.adapter_options = {**flow.adapter_options, "operations": {"?": "upsert"}}
+    assert flow.ingest(replay=True).counts == {"events": 2}
+    assert flow.quarantined() == []
+    assert flow.events() == expected([*GOOD, event("I", 3, 3), event("I", 4, 4)])
 
 
 @pytest.mark.slow

@@ -190,7 +190,7 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
         )
 
     def before_commit(self, step: Step, prepared: Batch, seal: Seal) -> None:
-        """Record the batch, and write its quarantine."""
+        """Record the batch, write its quarantine, and remove from it the files that are readable now."""
         spec = prepared.spec
         if not spec.recorded:
             outcome = ingested.write(self.session, spec, seal)
@@ -199,6 +199,9 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
         failpoints.reached("recorded")
         if prepared.rejects is not None:
             quarantine.write_records(self.session, spec, seal, prepared.rejects)
+        # Before the commit: the batch is recorded, so a run that dies here does this again.
+        redelivered = [file.uri for file in readable_files.readable(spec) if file.again]
+        quarantine.forget_files(self.session, spec, redelivered)
         failpoints.reached("quarantined")
 
     def seal(self, step: Step, prepared: Batch) -> Seal:
@@ -237,8 +240,6 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
         erased_keys.mark(self.session, spec.erased, spec.log_uri)
         if prepared.settled is not None:
             quarantine.forget_records(self.session, spec, prepared.settled)
-        redelivered = [file.uri for file in readable_files.readable(spec) if file.again]
-        quarantine.forget_files(self.session, spec, redelivered)
 
 
 def _has_few_rows(spec: IngestSpec) -> bool:
@@ -511,9 +512,12 @@ def _rejected(
         files = quarantine.file_rejects(session, unreadable_files)
         rejects = files if rejects is None else rejects.unionByName(files)
         count += len(unreadable_files)
-    if rejects is None or redelivery.flagged(spec) is None:
+    if rejects is None:
+        return None, 0
+    found = quarantine.new(session, spec, rejects)
+    if found is rejects:
         return rejects, count
-    rejects = quarantine.new(session, spec, rejects).localCheckpoint()
+    rejects = found.localCheckpoint()
     count = rejects.count()
     return (rejects if count else None), count
 
