@@ -192,6 +192,21 @@ READ_AGAIN = IngestSchedule(
     torn=True,
     staging=True,
 )
+#: A RESTORE undoes the batch of a file that cannot be read.
+UNDONE = IngestSchedule(
+    1,
+    "type1",
+    "gs",
+    (
+        Event(0, "files", "deliver", number=2),
+        Event(1, "run", "p"),
+        Event(100, "files", "deliver", number=3),
+        Event(101, "files", "damage"),
+        Event(110, "run", "p"),
+        Event(250, "tables", "restore log"),
+        Event(260, "run", "p"),
+    ),
+)
 #: Log and record are dropped while two pipelines work; one makes the log again, the other plans again.
 DROPPED = IngestSchedule(
     701991,

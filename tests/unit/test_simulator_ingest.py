@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.simulator.defects import planted
-from tests.simulator.ingest_defects import INGEST_DEFECTS, found_ingest
-from tests.simulator.ingest_schedules import DROPPED, READ_AGAIN, drawn, outcome
+from tests.simulator.ingest_defects import COUNTS_NO_MORE, INGEST_DEFECTS, found_ingest
+from tests.simulator.ingest_schedules import DROPPED, READ_AGAIN, UNDONE, drawn, outcome
 from tests.simulator.ingest_world import IngestSchedule, play
 from tests.simulator.schedules import failures, shrunk
 from tests.simulator.table import never, table_of
@@ -65,6 +65,14 @@ def test_a_planted_defect_is_found(defect: Defect) -> None:
 
 def test_a_file_that_can_be_read_again_leaves_the_quarantine_before_the_commit() -> None:
     assert outcome(READ_AGAIN) is None
+
+
+def test_a_file_that_could_not_be_read_comes_again_after_a_restore() -> None:
+    assert outcome(UNDONE) is None
+    with planted(COUNTS_NO_MORE):
+        failure = outcome(UNDONE)
+    assert failure is not None
+    assert "is not in quarantine" in str(failure.error)
 
 
 def test_records_of_a_dropped_log_stay_in_quarantine_once() -> None:
