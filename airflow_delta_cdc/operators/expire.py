@@ -26,14 +26,11 @@ class DeltaExpireEventsOperator(DeltaConsumedTableOperator):
 
     The horizon is the lowest sequence that a late event may have. If every consumer has applied all events
     that were in the log when the current horizon was set, a run deletes the events below this horizon, and
-    then sets the new one. Otherwise it does neither, and ``note`` names the consumer that is behind. The run
-    keeps what later events still need: the last event of each key, the last truncate and, if events contain
-    only some of the columns, all events that still provide a value. So the targets get the same rows.
+    then sets the new one. Otherwise it does neither, and ``note`` names the consumer that is behind. If
+    neither step is due, the task starts no process.
 
-    If an event below the horizon arrives later, an ingest puts it into the quarantine. If another job writes
-    the log, an apply raises ``TooLate``, or ignores the event if ``on_late`` is ``discard``.
-
-    If neither step is due, the task starts no process.
+    Which events stay, so that targets get the same rows, and what happens to an event that arrives below the
+    horizon: ``docs/howto/expire-events.md``.
 
     The XCom is a list with one dict per log: ``table``, ``status`` (``done`` or ``nothing``), ``horizon``,
     ``deleted`` (rows) and ``note``.
