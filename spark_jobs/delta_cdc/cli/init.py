@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--target", required=True, metavar="PLACE",
         help="folder (with a slash, such as ./silver) or schema of the targets; {name} stands for the name "
-        "of a table, else it follows",
+        "of a table, which otherwise follows",
     )  # fmt: skip
     parser.add_argument("--group", metavar="NAME", help="name of the group; default: that of the folder")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the YAML to this new file")
@@ -62,7 +62,7 @@ def takes_search(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a search that init and discover share."""
     parser.add_argument(
         "--max-bytes", type=int, default=MAX_BYTES, metavar="N",
-        help=f"count no keys of a larger table, a limit of each one; default: {MAX_BYTES} (4 GiB)",
+        help=f"count no keys of a table larger than this; default: {MAX_BYTES} (4 GiB)",
     )  # fmt: skip
     parser.add_argument("--storage-options", type=json_file, metavar="FILE",
                         help="JSON file with options of the store; default: the environment's")  # fmt: skip

@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
     takes_original(parser)
     parser.add_argument(
         "--runs", type=int, default=RUNS, metavar="N",
-        help=f"so many comparisons, the newest ones, have to agree; default: {RUNS}",
+        help=f"number of newest comparisons that must agree; default: {RUNS}",
     )  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="do it; without it, nothing is written")
     single_driver(parser, "")

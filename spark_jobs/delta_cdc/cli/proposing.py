@@ -59,7 +59,7 @@ class Search:
 
     :param tables: folder, schema of a catalog, or ``kafka://<brokers>/<prefix of topics>``
     :param target: folder or schema of the targets, which may have variables of the environment; ``{name}``
-        stands for the name of a table, else it follows
+        stands for the name of a table, which otherwise follows
     :param depth: levels of folders
     :param max_bytes: the keys of a larger table are not counted
     :param leave_out: patterns of names that are not proposed

@@ -46,7 +46,7 @@ def partition_values(key: str) -> dict[str, str | None]:
         ``country=DE/day=2026-11-28``, or ``all``
     :return: the value of each partition column as a text of the table's log, such as ``2026-11-28``; None is
         NULL
-    :raises InvalidConfiguration: it is no such key
+    :raises InvalidConfiguration: ``key`` is not the key of a partition
     """
     if key == ALL:
         return {}
@@ -69,7 +69,7 @@ def partition_predicate(key: str, dialect: Literal["spark", "ansi"] = "spark") -
     :param dialect: how names and texts are quoted: ``ansi`` is for engines with the quotes of standard
         SQL. That of the package ``deltalake`` does not compare a text with a boolean: for a boolean column,
         write the condition from :func:`partition_values`
-    :raises InvalidConfiguration: it is no such key
+    :raises InvalidConfiguration: ``key`` is not the key of a partition
     """
     name, text = (sql.quote, sql.string) if dialect == "spark" else (_ansi_name, _ansi_text)
     conditions = [

@@ -269,7 +269,7 @@ class Standing:
 def refusals(pair: Pair, standing: Standing, runs: int = RUNS) -> list[str]:
     """Return why a shadow must not be promoted now, a sentence each; empty if it may be.
 
-    :param runs: so many comparisons, the newest ones, have to agree
+    :param runs: number of newest comparisons that must agree
     """
     found: list[str] = []
     ours, theirs = standing.original_at, standing.shadow_at

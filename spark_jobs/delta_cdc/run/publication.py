@@ -54,7 +54,7 @@ def publish_versions(
     :param storage_options: options of the object store
     :return: what the manifest has now
     :raises PublicationUnreadable: the file exists, and is no manifest of this group
-    :raises InvalidConfiguration: ``tables`` is another value, or has no table
+    :raises InvalidConfiguration: ``tables`` is not such a map, or is empty
     """
     named = pinned(tables)
     if not named:

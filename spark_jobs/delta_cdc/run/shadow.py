@@ -193,7 +193,7 @@ class Report:
 def promote(work: Work, *, runs: int = RUNS, dry_run: bool = True) -> Report:
     """Let the original pipeline go on in the shadow's target, under the original's name.
 
-    :param runs: so many comparisons, the newest ones, have to agree
+    :param runs: number of newest comparisons that must agree
     :param dry_run: only report
     :raises PromotionRefused: not a dry run, and the shadow must not be promoted now
     :raises ConcurrentModification: a run of one of the pipelines committed meanwhile
