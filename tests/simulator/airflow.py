@@ -201,7 +201,10 @@ class Airflow:
             self.world.hub.spawn(name, lambda: self._task(one), "plan")
 
     def _edit_plan(self, one: DagRun, number: int) -> None:
-        for plan in one.plans.values():
+        for key, plan in one.plans.items():
+            if not isinstance(plan, dict):
+                one.plans[key] = number
+                continue
             plan["ending_version"] = number % 7
             if number % 3 == 0:
                 plan["fingerprints"] = []
