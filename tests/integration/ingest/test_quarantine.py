@@ -112,7 +112,7 @@ def test_csv_and_parquet_are_replayed(spark: SparkSession, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_records_of_a_dropped_log_stay_once(spark: SparkSession, tmp_path: Path) -> None:
-    """Some files come again into the new log, others are gone: each bad record stays, and is replayed once."""
+    """Some files come again into the new log, others are gone: each bad record stays, replayed once."""
     flow = Deliveries(spark, tmp_path)
     kept, gone = '{"op": "?", "seq": 3, "id": 3}', '{"op": "?", "seq": 4, "id": 4}'
     flow.deliver("a.json", [*GOOD, kept])
