@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support import event_streams
 from tests.support.drawn_applies import Configuration, drawn_log
 from tests.support.engine import newest
+from tests.support.event_model import DELETED
 from tests.support.event_streams import Flavour, Posted, World, delivered, drawn_world
 
 if TYPE_CHECKING:
@@ -183,12 +184,16 @@ class Source:
 
 @dataclass
 class Target:
-    """What a target must hold: it depends on the events of the log alone."""
+    """What a target must hold: it depends on the events of the log, and on what soft deletes kept.
+
+    :param kept: rows by key space; a reload marks the rows of keys that the log no longer has as deleted
+    """
 
     source: Source
     watermark: int = -1
     empty: bool = False
     floor: int = 0
+    kept: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def configuration(self) -> Configuration:
@@ -214,7 +219,7 @@ class Target:
 
     def load(self, version: int) -> None:
         """Begin with all events."""
-        self.watermark, self.empty, self.floor = version, False, version
+        self.watermark, self.empty, self.floor, self.kept = version, False, version, {}
 
     reset = load
 
@@ -224,11 +229,17 @@ class Target:
 
     def reload(self, end: int, policy: str) -> None:
         """Compute all keys from all events."""
+        before = self.by_space() if self.configuration.is_soft else {}
         self.load(end)
+        known = {(space, posted.id) for space, posted in self.source.events[end]}
+        self.kept = {
+            space: [{**row, DELETED: True} for row in rows if (space, row["id"]) not in known]
+            for space, rows in before.items()
+        }
 
     def emptied(self) -> None:
         """Lose all rows."""
-        self.empty = True
+        self.empty, self.kept = True, {}
 
     @property
     def rows(self) -> bool:
@@ -242,10 +253,15 @@ class Target:
         events: dict[int | None, list[Posted]] = defaultdict(list)
         for space, posted in self.source.events[self.watermark]:
             events[space].append(posted)
-        return {
+        found = {
             space: configuration.rows(
                 [posted.event(space, configuration.sequence) for posted in (*own, *events.get(None, ()))]
             )
             for space, own in events.items()
             if space is not None
         }
+        for space, rows in self.kept.items():
+            ids = {row["id"] for row in found.get(space, ())}
+            names = dict.fromkeys(self.columns)
+            found.setdefault(space, []).extend({**names, **row} for row in rows if row["id"] not in ids)
+        return found
