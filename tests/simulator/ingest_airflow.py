@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import JobFailed
+from delta_cdc.delta_log.actions import BadActionError
 from delta_cdc.run.batch import PipelineJob, pipeline_job, run_batch, since_key
 from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import forget_saved_plans
@@ -97,7 +98,7 @@ class IngestAirflow(Airflow):
 
     def _refuse_own(self, error: DeltaCdcError | None) -> None:
         cause = error.__cause__ if error is not None else None
-        if isinstance(cause, _OWN):
+        if isinstance(cause, _OWN) and not isinstance(cause, BadActionError):
             raise cause
 
     def _announced_of(self, pipeline: str, table: str, table_id: str) -> int | None:

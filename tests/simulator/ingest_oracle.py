@@ -64,11 +64,11 @@ class Batch:
 class Chain:
     """The batches in effect at a version of a log.
 
-    :param taint: why the batches may lack events; "" if they do not
+    :param taint: by pipeline, why its batches may lack events
     """
 
     batches: tuple[Batch, ...] = ()
-    taint: str = ""
+    taint: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -124,9 +124,10 @@ class LogJudge:
         mine = [[one for one in of.batches if one.pipeline == batch.pipeline] for of in (before, planned)]
         if mine[0] != mine[1]:
             # Delta lets an append through; the project has to notice it before the next batch.
-            return Chain(chain.batches, f"{where} was planned on {batch.planned_on}")
-        if before.taint:
-            raise Violation(f"{where}: a batch after {before.taint}")
+            text = f"{where} was planned on {batch.planned_on}"
+            return Chain(chain.batches, {**before.taint, batch.pipeline: text})
+        if batch.pipeline in before.taint:
+            raise Violation(f"{where}: a batch after {before.taint[batch.pipeline]}")
         self._check_record(where, batch)
         self._check_quarantine(where, batch)
         self.check_twice(chain)

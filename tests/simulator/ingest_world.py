@@ -128,6 +128,7 @@ class IngestWorld(World):
         #: not count. So such a job, or one that runs while a batch is open, cannot compare all of it.
         self._racing: set[Process] = set()
         self.raced: set[tuple[str, int]] = set()
+        self._adding: dict[tuple[str, int], set[str]] = {}
         self._ids = 0
         records = Records()
         self.topic = Topic(self, records)
@@ -180,11 +181,23 @@ class IngestWorld(World):
             others = {(row["pipeline"], row["seal"]) for row in self.judge.quarantined()} - {batch}
             if job in self._racing or others - in_effect:
                 self.raced.add(batch)
+        elif table == "log__quarantine":
+            self._note_missing(content)
         self.tell(
             f"{self.hub.running.name} commits version {int(name[:20])} of {table}{_sealed_text(content)}"
         )
         self.target_judge.look()
         self.consumer.look()
+
+    def _note_missing(self, content: bytes) -> None:
+        """Note who adds missing records of a batch; if two do at once, each may add the same ones."""
+        actions = [json.loads(line) for line in content.splitlines()]
+        added = [action["add"]["path"] for action in actions if "add" in action]
+        for row in [row for path in added for row in self.quarantine.read(path)]:
+            batch = (row["pipeline"], row["seal"])
+            self._adding.setdefault(batch, set()).add(self.hub.running.name)
+            if len(self._adding[batch]) > 1:
+                self.raced.add(batch)
 
     def look(self) -> None:
         self.judge.look()
@@ -326,8 +339,8 @@ class IngestWorld(World):
             name = type(one.error).__name__
             if not self._led_out(name, one.error):
                 raise Violation(f"a clean run of {pipeline} ends with {name}: {one.error}")
-        elif self.judge.now.taint:
-            raise Violation(f"a clean run of {pipeline} does not notice: {self.judge.now.taint}")
+        elif (taint := self.judge.now.taint.get(pipeline)) is not None:
+            raise Violation(f"a clean run of {pipeline} does not notice: {taint}")
         return one
 
     def _led_out(self, name: str, error: BaseException | None) -> bool:
