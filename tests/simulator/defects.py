@@ -465,6 +465,15 @@ DEFECTS = (
     ),
 )
 
+#: What ``RECREATED`` shows, of a target and of a log; random schedules hardly meet it.
+MADE_AGAIN = Defect(
+    "A table that an append made again, planned on an earlier one, is refused.",
+    "planning.reconcile",
+    "    if planned.table_id != commit.metadata.id:\n        raise TargetRecreated",
+    "    if False:\n        raise TargetRecreated",
+    1,
+)
+
 #: Those that nothing can show, each with the reason.
 UNFOUND = (
     # The next planner refuses such a commit, too: the job only spares the way out.

@@ -192,6 +192,22 @@ READ_AGAIN = IngestSchedule(
     torn=True,
     staging=True,
 )
+#: A log is dropped while a job works: Spark's append makes another table.
+RECREATED = IngestSchedule(
+    750171,
+    "type1",
+    "gs",
+    (
+        Event(0, "topic", "produce", number=60),
+        Event(227, "topic", "produce", number=42),
+        Event(1, "run", "p", number=2),
+        Event(347, "run", "p", number=92),
+        Event(126, "fault", "freeze", "record.commit", 8472),
+        Event(388, "tables", "drop log", number=11),
+    ),
+    source="topic",
+    limit=2,
+)
 #: A RESTORE undoes the batch of a file that cannot be read.
 UNDONE = IngestSchedule(
     1,

@@ -32,7 +32,7 @@ _EXCUSED = {
     "restored": {"TargetChangedUnderneath"},
     "overwritten": {"TargetHistoryChanged", "TargetChangedUnderneath", "TargetReplaced"},
 }
-_AFTER_TAINT = {"TargetReplaced", "TargetChangedUnderneath", "TargetWithoutWatermark"}
+_AFTER_TAINT = {"TargetReplaced", "TargetRecreated", "TargetChangedUnderneath", "TargetWithoutWatermark"}
 
 
 class Lane:

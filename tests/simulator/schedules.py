@@ -235,6 +235,21 @@ REPLACED = Schedule(
 )
 
 
+#: A target without keys is dropped while a job works: Spark's append makes another table.
+RECREATED = Schedule(
+    773058,
+    "append",
+    "s3",
+    (
+        Event(0, "run", "p", number=2),
+        Event(65, "source", "update", number=27),
+        Event(66, "run", "p", number=14),
+        Event(66, "fault", "freeze", "job.hash", 3144),
+        Event(108, "target", "drop", number=62),
+    ),
+)
+
+
 def drawn(seed: int) -> Schedule:
     """Return the schedule of a seed."""
     random = Random(seed)

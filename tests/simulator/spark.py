@@ -356,10 +356,7 @@ def _apply(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object
     if spec.options.insert_only:
         rows = [row for _, added, _ in changes for row in added]
 
-        def append(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
-            return "WRITE", {"mode": "Append"}, {"numOutputRows": len(rows)}, [table.add(rows)]
-
-        return lambda: session.write(spec.target_uri, append, blind=True)
+        return lambda: _append(session, spec.target_uri, rows)
 
     def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
         now = table.rows(begun)
@@ -427,10 +424,19 @@ def _reload(session: Session, spec: ApplySpec, step: Step) -> Callable[[], objec
 
 
 def _seal_alone(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
-    def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
-        return "WRITE", {"mode": "Append"}, {"numOutputRows": 0, "numFiles": 0}, []
+    return lambda: _append(session, spec.target_uri, [])
 
-    return lambda: session.write(spec.target_uri, make, blind=True)
+
+def _append(session: Session, uri: str, rows: list[delta.Row]) -> None:
+    """Append rows; Spark makes a new table if the table was dropped meanwhile."""
+
+    def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+        added = [table.add(rows)] if rows else []
+        created = table.created(session.world.new_id(), {}) if begun.version < 0 else []
+        metrics = {"numOutputRows": len(rows), "numFiles": len(added)}
+        return "WRITE", {"mode": "Append"}, metrics, [*created, *added]
+
+    session.write(uri, make, blind=True, creates=True)
 
 
 _WRITES: dict[str, Callable[[Session, ApplySpec, Step], Callable[[], object]]] = {

@@ -15,6 +15,7 @@ from delta_cdc.core.errors import (
     PipelineTakenOver,
     SealUnreadable,
     TargetChangedUnderneath,
+    TargetRecreated,
     TargetReplaced,
     TargetWithoutWatermark,
     TransactionRetentionSet,
@@ -139,6 +140,18 @@ def test_a_foreign_replacement_ends_the_proof(target: LogTable, foreign: Callabl
     target.append()
     with pytest.raises(TargetReplaced, match="RESTORE the target to version 1"):
         look(target)
+
+
+def test_a_table_that_a_job_made_again_is_not_proven(tmp_path: Path) -> None:
+    """The target was dropped while the job worked; Spark's append made another one."""
+    made = LogTable(tmp_path / "again", table_id="id-2")
+    made.write_seal(seal(102, 9, planned_on=TableVersion("id-1", 1)))
+    with pytest.raises(TargetRecreated, match=r"version 0, .* was planned on version 1"):
+        look(made)
+    # A reset has all rows.
+    complete = LogTable(tmp_path / "complete", table_id="id-2")
+    complete.write_seal(seal(102, 9, kind="reset", planned_on=TableVersion("id-1", 1)))
+    assert proven(complete) == (9, 103)
 
 
 def test_a_restore_is_noted(target: LogTable) -> None:

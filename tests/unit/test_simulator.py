@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from tests.simulator.defects import DEFECTS, UNFOUND, found, planted
+from tests.simulator.defects import DEFECTS, MADE_AGAIN, UNFOUND, found, planted
 from tests.simulator.plots import PLOTS, plotted
 from tests.simulator.promises import PROMISES
 from tests.simulator.schedules import (
     BEHIND,
     BETWEEN,
     HIDDEN,
+    RECREATED,
     REPLACED,
     STRAY,
     drawn,
@@ -98,6 +99,12 @@ def test_a_job_does_not_go_on_after_a_commit_that_is_not_its_own() -> None:
 
 def test_a_job_does_not_go_on_after_another_commit_took_the_version_of_its_plan() -> None:
     assert outcome(REPLACED) is None
+
+
+def test_a_target_that_a_job_made_again_is_refused() -> None:
+    assert outcome(RECREATED) is None
+    with planted(MADE_AGAIN):
+        assert outcome(RECREATED) is not None
 
 
 def test_an_overwritten_commit_is_found_behind_a_reset() -> None:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable
 
-from tests.simulator.defects import planted
+from tests.simulator.defects import MADE_AGAIN, planted
 from tests.simulator.ingest_defects import COUNTS_NO_MORE, INGEST_DEFECTS, found_ingest
-from tests.simulator.ingest_schedules import DROPPED, READ_AGAIN, UNDONE, drawn, outcome
+from tests.simulator.ingest_schedules import DROPPED, READ_AGAIN, RECREATED, UNDONE, drawn, outcome
 from tests.simulator.ingest_world import IngestSchedule, play
 from tests.simulator.schedules import failures, shrunk
 from tests.simulator.table import never, table_of
@@ -73,6 +73,14 @@ def test_a_file_that_could_not_be_read_comes_again_after_a_restore() -> None:
         failure = outcome(UNDONE)
     assert failure is not None
     assert "is not in quarantine" in str(failure.error)
+
+
+def test_a_log_that_a_job_made_again_gets_all_events() -> None:
+    assert outcome(RECREATED) is None
+    with planted(MADE_AGAIN):
+        failure = outcome(RECREATED)
+    assert failure is not None
+    assert "log and quarantine have 0" in str(failure.error)
 
 
 def test_records_of_a_dropped_log_stay_in_quarantine_once() -> None:

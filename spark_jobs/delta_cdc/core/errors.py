@@ -133,6 +133,10 @@ class TargetReplaced(DeltaCdcError):
     """Another writer replaced, overwrote or truncated the target after our last commit."""
 
 
+class TargetRecreated(TargetReplaced):
+    """The target was dropped while a job worked, and the job's append made it again without earlier rows."""
+
+
 class TargetWithoutWatermark(DeltaCdcError):
     """The target holds rows, but no commit of this pipeline."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.concurrency import both
-from delta_cdc.core.errors import TargetReplaced, TargetWithoutWatermark, WatermarkExpired
+from delta_cdc.core.errors import TargetRecreated, TargetReplaced, TargetWithoutWatermark, WatermarkExpired
 from delta_cdc.core.validation import described_ingest
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.observe import first_number
@@ -64,7 +64,7 @@ async def prove(request: IngestRequest, memory: Memory) -> RecordedWatermark | N
             request.pipeline,
             backup=memory.backup,
             declared=True,
-            forgiven=(WatermarkExpired,),
+            forgiven=(WatermarkExpired, TargetRecreated),
             thorough=True,
         )
     except TargetReplaced as error:

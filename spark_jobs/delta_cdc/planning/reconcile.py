@@ -24,6 +24,7 @@ from delta_cdc.core.errors import (
     TableNotFound,
     TargetChangedUnderneath,
     TargetHistoryChanged,
+    TargetRecreated,
     TargetReplaced,
     TargetWithoutWatermark,
     TransactionRetentionSet,
@@ -647,6 +648,7 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
     assert walk.seal is not None
     assert walk.commit is not None
     seal, commit = walk.seal, walk.commit
+    _refuse_recreated(state, seal, commit)
     table_id = table_id_of(seal, commit)
     reason, intact = None, commit.version
     if walk.replaced is not None:
@@ -660,6 +662,24 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
             f"{seal.reach} of pipeline {seal.pipeline} ({reason}).",
             remedy=f"RESTORE the target to version {intact}. Or set on_target_replaced in policies to "
             '"reload", which makes its rows equal to the source. Or drop the target.',
+        )
+
+
+def _refuse_recreated(state: TableState, seal: Seal, commit: Commit) -> None:
+    """Refuse a table that an append of this pipeline made, although it was planned on an earlier table.
+
+    Spark creates a table at a location without one. A reset is complete, so it may.
+    """
+    planned = seal.step.planned_on
+    if planned is None or commit.metadata is None or seal.step.kind == "reset":
+        return
+    if planned.table_id != commit.metadata.id:
+        raise TargetRecreated(
+            f"The target {state.uri} was dropped while a run of pipeline {seal.pipeline} worked: version "
+            f"{commit.version}, which carries {seal.reach}, was planned on version {planned} of that table, "
+            "and made a new one without its rows.",
+            remedy="drop the target, and the next run loads it again. Or set on_target_replaced in policies "
+            'to "reload", which makes its rows equal to the source.',
         )
 
 
