@@ -148,7 +148,7 @@ def _run_parts(
 
     def run_part(index: int) -> None:
         part = spec.parts[index]
-        log.info("%s: part %s of %s", part.name, index + 1, count)
+        log.info("%s: table %s of %s", part.name, index + 1, count)
 
         def note(what: str) -> None:
             with lock:

@@ -255,7 +255,7 @@ def test_parts_of_one_application(
     ]
     assert [found.status for found in left] == ["failed", "failed"]
     assert ["ended after 1 of 3" in left[0].message, "ended after 2 of 3" in left[1].message] == [True, True]
-    assert "flow: part 2 of 3" in caplog.text
+    assert "flow: table 2 of 3" in caplog.text
     assert json.loads(done.to_json())["parts"][0]["counts"]["events"] == 1
 
 

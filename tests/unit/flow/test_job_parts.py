@@ -86,6 +86,14 @@ def test_what_each_part_reads(parts: dict[str, IngestSpec], monkeypatch: pytest.
     ]
 
 
+def test_the_log_counts_the_tables(
+    parts: dict[str, IngestSpec], monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    with caplog.at_level("INFO", logger="delta_cdc"):
+        run([parts["one"], parts["two"]], lambda *_: JobResult("committed"), monkeypatch, lambda so_far: None)
+    assert [line for line in caplog.messages if " of 2" in line] == ["one: table 1 of 2", "two: table 2 of 2"]
+
+
 def test_files_are_read_alone_after_all_else(
     parts: dict[str, IngestSpec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
