@@ -21,7 +21,7 @@ from delta_cdc.delta_log.actions import MetaData
 from delta_cdc.delta_log.schema_changes import moved_column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.core.column_changes import ColumnChange
     from delta_cdc.core.options import ApplyOptions
@@ -218,8 +218,7 @@ def _refuse(
     if change.kind not in followed:
         policies = [repr(name) for name, kinds in FOLLOWED.items() if change.kind in kinds]
         if options is not None and policies:
-            ways = " or ".join(policies)
-            remedy = f"set schema_evolution in policies to {ways}, which follows this change; or {remedy}"
+            remedy = f"{_set_policy(policies, change, options, target)}; or {remedy}"
         raise schema_changed(log, commit, f"column {change}", remedy)
     assert options is not None
     use = _use(change.path[0], options)
@@ -232,9 +231,37 @@ def _refuse(
         raise schema_changed(log, commit, text, "list the columns in select, or leave it out; or " + remedy)
     if policy == "keep_dropped" and len(change.path) > 1:
         text = f"column {change}, and a field inside a column cannot be kept"
-        raise schema_changed(log, commit, text, "set schema_evolution to 'mirror'; or " + remedy)
+        mirror = _set_policy(["'mirror'"], change, options, target)
+        raise schema_changed(log, commit, text, f"{mirror}; or {remedy}")
     if policy == "mirror" and target is not None and not options.select:
         _refuse_unmapped(log, commit.version, change, target)
+
+
+def _set_policy(
+    policies: Sequence[str], change: ColumnChange, options: ApplyOptions, target: TableState | None
+) -> str:
+    """Return the remedy to choose a policy; for a target that cannot follow it yet, with the ALTER before it.
+
+    :param policies: those that follow the change, the least first
+    """
+    text = f"set schema_evolution in policies to {' or '.join(policies)}, which follows this change"
+    if change.kind == "widened" or options.select or target is None or not _is_unmapped(target):
+        return text
+    if len(policies) == 1:
+        return f"run {_map_columns(target)}. Then {text}"
+    return f"{text} ('mirror' only after {_map_columns(target)})"
+
+
+def _is_unmapped(target: TableState) -> bool:
+    return target.configuration.get(COLUMN_MAPPING, "none") == "none"
+
+
+def _map_columns(target: TableState) -> str:
+    """Return the statement that lets a target rename and drop columns, and when it may be run."""
+    return (
+        f"ALTER TABLE delta.`{target.uri}` SET TBLPROPERTIES ('{COLUMN_MAPPING}' = 'name'), if all its "
+        "readers know column mapping"
+    )
 
 
 def _refuse_kept(
@@ -254,12 +281,11 @@ def _refuse_kept(
 
 
 def _refuse_unmapped(log: DeltaLog, version: int, change: ColumnChange, target: TableState) -> None:
-    if target.configuration.get(COLUMN_MAPPING, "none") == "none":
+    if _is_unmapped(target):
         raise TargetSchemaClash(
             f"The schema of {log.uri} changed up to version {version}: column {change}. The target "
             f"{target.uri} maps no columns, so it cannot follow.",
-            remedy=f"ALTER TABLE delta.`{target.uri}` SET TBLPROPERTIES ('{COLUMN_MAPPING}' = 'name'), if "
-            "all its readers know column mapping; or build a new target, which 'mirror' creates with it.",
+            remedy=f"{_map_columns(target)}; or build a new target, which 'mirror' creates with it.",
         )
 
 

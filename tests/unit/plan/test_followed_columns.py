@@ -187,6 +187,44 @@ def test_only_a_target_with_column_mapping_mirrors(mapped: Tables) -> None:
     assert ranges(steps(mapped, "keep_dropped")) == [(7, 7)]
 
 
+@pytest.mark.parametrize(
+    ("after", "remedy"),
+    [
+        ([ID, TITLE, SIZE], "Remedy: run {alter}. Then set schema_evolution in policies to 'mirror', which"),
+        (
+            [ID, NAME],
+            "to 'keep_dropped' or 'mirror', which follows this change ('mirror' only after {alter});",
+        ),
+        ([ID, NAME, WIDE], "to 'widen' or 'keep_dropped' or 'mirror', which follows this change; or"),
+    ],
+)
+def test_the_first_refusal_names_all_that_a_policy_needs(
+    mapped: Tables, after: list[Any], remedy: str
+) -> None:
+    mapped.target.set_properties()
+    mapped.source.alter(*after)
+    mapped.source.append()
+    with pytest.raises(SchemaChangeInRange) as failed:
+        steps(mapped, "none")
+    alter = (
+        f"ALTER TABLE delta.`{mapped.target.uri}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name'), "
+        "if all its readers know column mapping"
+    )
+    assert remedy.format(alter=alter) in str(failed.value)
+
+
+def test_a_field_that_cannot_be_kept_names_the_statement_before_mirror(mapped: Tables) -> None:
+    mapped.target.set_properties()
+    inner = {"type": "struct", "fields": [field_of("a", mapped=5), field_of("b", mapped=6)]}
+    mapped.source.alter(ID, NAME, field_of("s", inner, mapped=4))  # type: ignore[arg-type]
+    mapped.target.fields = [ID, NAME, field_of("s", inner, mapped=4)]  # type: ignore[arg-type]
+    mapped.sealed(7)
+    less = {"type": "struct", "fields": inner["fields"][:1]}
+    mapped.source.alter(ID, NAME, field_of("s", less, mapped=4))  # type: ignore[arg-type]
+    with pytest.raises(SchemaChangeInRange, match=r"Remedy: run ALTER TABLE .* Then set schema_evolution"):
+        steps(mapped, "keep_dropped")
+
+
 def test_select_names_the_columns_of_the_target(mapped: Tables) -> None:
     mapped.source.alter(ID, NAME)
     (step,) = steps(mapped, "mirror", select=("id", "name"))
