@@ -11,6 +11,7 @@ from delta_cdc.core import validation
 from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, ReservedColumnName
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.rules import check_options
+from delta_cdc.spark.changes import states
 from tests.support.logs import seal
 
 COLUMNS = ("id", "name", "at", "Info")
@@ -43,6 +44,13 @@ COPIES = replace(FEED, source_kind="snapshot")
 def test_a_column_that_is_not_there(options: ApplyOptions, name: str, value: Any) -> None:
     with pytest.raises(ColumnNotFound, match=rf"column nope(\.x)? of {name} .* correct {name}"):
         validation.check_columns(replace(options, **{name: value}), COLUMNS, "/source", 3)
+
+
+def test_a_column_that_is_not_there_gets_the_nearest_name() -> None:
+    with pytest.raises(ColumnNotFound, match=r"Remedy: did you mean Order_ID\? Else correct keys\."):
+        validation.check_columns(replace(FEED, keys=("order_idd",)), ("Order_ID", "state"), "/source", 3)
+    with pytest.raises(ColumnNotFound, match=r"did you mean Order_ID\? Else name existing columns in keys\."):
+        states.match(("Order_ID", "state"), ("order_idd",), "keys", "the projected rows")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +26,17 @@ _NAME = r"(?:[A-Za-z_]\w*|`(?:[^`]|``)+`)"
 _COLUMN = re.compile(rf"\s*({_NAME})\s*")
 _ALIASED = re.compile(rf"\s*+(.*\S)\s++AS\s++({_NAME})\s*+", re.IGNORECASE | re.DOTALL)
 _METADATA = ("_commit_version", "_commit_timestamp")
+
+
+def did_you_mean(missing: Iterable[str], existing: Iterable[str]) -> str:
+    """Return the start of a remedy with the columns whose names are like missing ones; "" without any.
+
+    :return: such as ``did you mean id? Else ``
+    """
+    by_lower = {name.lower(): name for name in existing}
+    near = [get_close_matches(name.lower(), by_lower, n=1) for name in missing]
+    found = [by_lower[name] for names in near for name in names]
+    return f"did you mean {', '.join(found)}? Else " if found else ""
 
 
 @dataclass(frozen=True)

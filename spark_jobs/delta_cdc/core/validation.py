@@ -47,7 +47,7 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
                 raise ColumnNotFound(
                     f"The column {name} of {option} does not exist in version {version} of {table}, which "
                     f"has {', '.join(columns)}.",
-                    remedy=f"correct {option}.",
+                    remedy=f"{column_lists.did_you_mean([name], columns)}correct {option}.",
                 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.column_lists import did_you_mean
 from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.ingest import infer
@@ -96,6 +97,6 @@ def _split(
     if missing and names:
         raise ColumnNotFound(
             f"The records have no key column {', '.join(map(repr, missing))} (they have {', '.join(names)}).",
-            remedy="correct keys, or define the columns with schema.",
+            remedy=f"{did_you_mean(missing, names)}correct keys, or define the columns with schema.",
         )
     return Layout(tuple(columns), tuple(others))

@@ -233,6 +233,8 @@ def test_columns_of_a_layout() -> None:
         layout(made, struct([("id", LONG), ("_OP", LONG)]), None, {}, Found(), keys=("id",), excluded=())
     with pytest.raises(ColumnNotFound, match="no key column 'key'"):
         layout(made, schema, None, {}, Found(), keys=("key",), excluded=())
+    with pytest.raises(ColumnNotFound, match=r"did you mean id\? Else correct keys"):
+        layout(made, schema, None, {}, Found(), keys=("idd",), excluded=())
     known = struct([("ID", INTEGER)])
     grown = layout(made, None, known, {"id": LONG, "v": LONG}, Found(), keys=("id",), excluded=())
     assert grown.columns == (("ID", INTEGER), ("v", LONG))

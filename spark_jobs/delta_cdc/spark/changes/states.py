@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, NullType
 
+from delta_cdc.core.column_lists import did_you_mean
 from delta_cdc.core.errors import ColumnNotFound, InvalidExpression, ReservedColumnName
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
@@ -70,7 +71,7 @@ def match(names: Iterable[str], wanted: Sequence[str], argument: str, where: str
         raise ColumnNotFound(
             f"{argument}: column {', '.join(map(repr, missing))} does not exist in {where} "
             f"(it has {', '.join(by_lower.values())}).",
-            remedy=f"name existing columns in {argument}.",
+            remedy=f"{did_you_mean(missing, by_lower.values())}name existing columns in {argument}.",
         )
     return tuple(by_lower[name.lower()] for name in wanted)
 
