@@ -195,6 +195,10 @@ const RUN_PALETTES = { failed: "red", retrying: "yellow", running: "cyan", succe
 const outcome = ({ state }) => (state === "hidden" ? "not shown" : state);
 const RunState = (run) => h(Tag, { palette: RUN_PALETTES[run.state] ?? "gray" }, run.is_dry_run ? `dry run: ${outcome(run)}` : outcome(run));
 
+// After a failed run, an older deadline may be too late: newer commits can be removed earlier.
+const deadlineNote = (item) => (item.readable_as_of ? `since ${clock(item.readable_as_of)}` : item.readable_until ? ago(item.readable_until) : undefined);
+const Deadline = ({ item }) => (item.readable_as_of ? h("span", { title: `As of ${clock(item.readable_as_of)}: ${clock(item.readable_until)}` }, "unknown") : h(Moment, { iso: item.readable_until }));
+
 const Muted = ({ children, ...more }) => h("div", { className: "delta-cdc-muted", ...more }, children);
 
 const Moved = ({ rows }) => {
@@ -343,7 +347,7 @@ const Row = ({ item, trend, withGroup }) => {
     ),
     h("td", { className: "nowrap" }, h(Moved, { rows: item.rows })),
     h("td", { className: item.quarantined ? "warning" : undefined }, number(item.quarantined)),
-    h("td", { className: "nowrap" }, h(Moment, { iso: item.readable_until }), item.readable_until ? h(Muted, null, ago(item.readable_until)) : null),
+    h("td", { className: "nowrap" }, h(Deadline, { item }), deadlineNote(item) ? h(Muted, null, deadlineNote(item)) : null),
     h("td", null, h(Spark, { values: trend })),
   );
   if (!isRed) return cells;
@@ -953,7 +957,7 @@ const One = ({ again, error, item }) => {
       item.rules && Object.keys(item.rules).length
         ? h(Fact, { label: "Rules broken by its rows" }, Object.entries(item.rules).map(([name, rows]) => h(Text, { as: "div", color: "fg.warning", fontSize: "sm", key: name }, `${name}: ${number(rows)}`)))
         : null,
-      h(Fact, { label: "Readable until", note: item.readable_until ? ago(item.readable_until) : undefined }, h(Moment, { iso: item.readable_until })),
+      h(Fact, { label: "Readable until", note: deadlineNote(item) }, h(Deadline, { item })),
       h(Fact, { label: "Figures as of", note: item.as_of ? ago(item.as_of) : undefined }, h(Moment, { iso: item.as_of })),
     ),
     h(Actions, { item, onSent: again }),

@@ -510,6 +510,8 @@ def _item(
     if last is not None and last.state in ("failed", "retrying", "hidden"):
         unknown = [name for name in _OF_LAST_RUN if name not in last.figures]
         shown = {name: value for name, value in shown.items() if name not in unknown}
+        if "readable_until" in shown and _is_older(shown, last):
+            shown["readable_as_of"] = shown.get("as_of")
     item = {
         "id": key,
         "pipeline": main.pipeline,
@@ -531,6 +533,14 @@ def _item(
     failure = _failure(last) if last is not None else None
     item["findings"] = [*([failure] if failure is not None else []), *_findings(item, now)]
     return item
+
+
+def _is_older(shown: Mapping[str, Any], last: _Outcome) -> bool:
+    """Return whether figures are older than a run: the source may have newer versions by then."""
+    if {"lag_versions", "readable_until"} & last.figures.keys():
+        return False
+    moment = _moment(shown.get("as_of"))
+    return moment is None or last.run.start is None or moment < last.run.start
 
 
 def _of_event(event: Event | None, known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -580,15 +590,18 @@ def _state(item: Mapping[str, Any], last: _Outcome | None, now: datetime) -> str
     until, since = _moment(item.get("readable_until")), _moment(item.get("behind_since"))
     if until is not None and until < now + _WARNED:
         return "expiring"
+    if since is not None and "freshness" in item and now - since > timedelta(seconds=item["freshness"]):
+        return "late"
+    if last is not None and last.state == "running":
+        # What the run before it left may be what it applies.
+        return "running"
     if since is not None and "freshness" not in item:
         return "behind"
-    if since is not None and now - since > timedelta(seconds=item["freshness"]):
-        return "late"
     if last is None and RUNS in item["hidden"]:
         return "hidden"
     if last is None:
         return "ok" if "version" in item else "never"
-    return "running" if last.state == "running" else "ok"
+    return "ok"
 
 
 def _failure(outcome: _Outcome) -> dict[str, str] | None:
@@ -659,6 +672,8 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
 def _catching_up(item: Mapping[str, Any]) -> str:
     if item["state"] in ("failed", "retrying"):
         return "correct the cause of the failed run. The next run applies the changes."
+    if item["state"] == "running":
+        return "wait for the end of the active run."
     if item["is_paused"]:
         return f"unpause {item['dag_id']}, or start a run."
     return "start a run; a limit of versions or bytes per run leaves the rest for the next one."

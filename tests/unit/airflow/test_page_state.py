@@ -230,6 +230,16 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"state": "running", "version": 7},
         {},
     ),
+    "at work on what the run before it left": (
+        {"runs": [run(2, "running"), run(1)], "values": done(lag=lag(9, 3600))["values"]},
+        {"state": "running", "lag_versions": 9},
+        {"level": "note", "remedy": "wait for the end of the active run."},
+    ),
+    "at work, and late": (
+        {"runs": [run(2, "running"), run(1)], "values": done(lag=lag(9, 3600, freshness=60))["values"]},
+        {"state": "late"},
+        {},
+    ),
     "retried by a run at work": (
         {"runs": [run(1, "running")], "tasks": [task("up_for_retry")]},
         {"state": "retrying"},
@@ -279,6 +289,31 @@ def test_a_failed_task_shows_its_error_and_the_watermark_before_it() -> None:
     assert not {"rows", "quarantined", "lag_versions", "lag_bytes"} & set(found)
     shown = {name: found["run"][name] for name in ("task_id", "try_number", "run_id")}
     assert shown == {"task_id": "apply", "try_number": 2, "run_id": "run_2"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "as_of"),
+    [
+        # Newer commits, which that run did not know, may be removed earlier.
+        (2, None, ago(hours=2)),
+        # A commit of the run that failed then.
+        (0.5, None, None),
+        # The run has looked, and published it.
+        (2, lag(3, 60, readable_until=ago(days=-5)), None),
+    ],
+)
+def test_an_older_deadline_is_marked_after_a_failed_run(
+    before: float, after: dict[str, Any] | None, as_of: str | None
+) -> None:
+    old = done(timestamp=ago(hours=before), lag=lag(readable_until=ago(days=-30)))
+    rows = failed(task("failed", number=2), error="apply", number=2)
+    more = [value("return_value", published(lag=after), number=2)] if after else []
+    found = item(
+        **{**rows, "runs": [*rows["runs"], *old["runs"]], "values": [*rows["values"], *old["values"], *more]}
+    )
+    assert (found["state"], found.get("readable_as_of")) == ("failed", as_of)
+    assert found["readable_until"] == (ago(days=-5) if after else ago(days=-30))
+    assert state.short(found).get("readable_as_of") == as_of
 
 
 def test_a_pipeline_after_one_that_failed_was_not_run() -> None:
