@@ -159,7 +159,7 @@ class DetectChangesOperator(GroupOperator):
             pipeline=changes.pipeline,
             fingerprint=fingerprint(self.fingerprint, table),
             stamp=stamp,
-            found=changes.found[:_MOST_OF_A_LINE],
+            found=_shortened(changes.found),
             since=changes.since,
             ends={key: plan["ending_version"] for key, plan in plans},
             located=_located(table, pipeline_job),
@@ -232,6 +232,16 @@ def _located(table: Mapping[str, Any], pipeline_job: PipelineJob) -> dict[str, s
     return locations
 
 
+def _shortened(text: str) -> str:
+    """Return a text of limited length; a longer one ends after a whole word, with "…"."""
+    if len(text) <= _MOST_OF_A_LINE:
+        return text
+    start = text[:_MOST_OF_A_LINE]
+    # The last part may be half a word.
+    words = start.rsplit(maxsplit=1)[0]
+    return f"{words if len(words) > _MOST_OF_A_LINE // 2 else start[:-2]} …"
+
+
 def _status(changes: DetectedChanges) -> Literal["work", "nothing", "failed"]:
     if changes.error is not None:
         return "failed"
@@ -246,7 +256,7 @@ def _summary(changes: DetectedChanges, lag: dict[str, Any] | None) -> Summary:
         version=changes.version,
         target=changes.target,
         announced=changes.announced,
-        found=changes.found[:_MOST_OF_A_LINE] if changes.has_work or changes.error else "",
+        found=_shortened(changes.found) if changes.has_work or changes.error else "",
         lag=lag,
     )
 

@@ -133,6 +133,18 @@ def test_an_unknown_lag_stops_no_remedy(lake: list[dict[str, Any]], tmp_path: Pa
     assert (work["failed"], summary["busy"]["status"], summary["busy"]["lag"]) == (False, "work", None)
 
 
+def test_a_long_error_ends_after_a_word(tmp_path: Path) -> None:
+    """The log has all of it."""
+    columns = [f"column_{number}" for number in range(100)]
+    wide = table(tmp_path, "wide", keys=["nope"])
+    write_deltalake(wide["source"], pa.table({name: pa.array([1], pa.int64()) for name in columns}))
+    (work,), summary = detect(wide)
+    assert work["found"] == summary["wide"]["found"]
+    assert 250 < len(work["found"]) <= 302
+    assert work["found"].endswith(", …")
+    assert work["found"].split(", ")[-2] in columns
+
+
 def test_only_tables_with_work_are_handed_on(lake: list[dict[str, Any]], tmp_path: Path) -> None:
     wrong = {
         "type": {**lake[0], "pipeline": "type", "stored_as_scd_type": "two"},
