@@ -109,7 +109,8 @@ class IngestPlan:
         yield "log", self.log if state is not None else f"{self.log} does not exist yet"
         yield "to do", self.description
         if self.spec is not None:
-            yield "seal", str(self.spec.step.seal_number)
+            if state is not None:
+                yield "seal", str(self.spec.step.seal_number)
             for file in self.spec.files:
                 yield "", f"{file.uri}, {readable(file.size)}{_remarks(file)}"
             for part in self.spec.offsets:

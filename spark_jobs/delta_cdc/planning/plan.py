@@ -106,7 +106,9 @@ class Plan:
         if not self.steps:
             yield "to do", "nothing: no process is started and nothing is written"
         for step in self.steps:
-            yield step.kind, f"{step}, seal {step.seal_number}"
+            # The first number of a new table is the time of its run.
+            number = f", seal {step.seal_number}" if self.recorded is not None else ""
+            yield step.kind, f"{step}{number}"
             yield from range_lines("", ranges_of((step,)))
         for note in self.notes:
             yield "note", note
