@@ -511,7 +511,10 @@ def _item(
         unknown = [name for name in _OF_LAST_RUN if name not in last.figures]
         shown = {name: value for name, value in shown.items() if name not in unknown}
         if "readable_until" in shown and _is_older(shown, last):
-            shown["readable_as_of"] = shown.get("as_of")
+            if shown.get("as_of"):
+                shown["readable_as_of"] = shown["as_of"]
+            else:
+                del shown["readable_until"]
     item = {
         "id": key,
         "pipeline": main.pipeline,
@@ -629,9 +632,12 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
     """Yield what else needs attention, each with its remedy, the most urgent first."""
     until = _moment(item.get("readable_until"))
     if until is not None and until < now + _WARNED:
+        as_of = item.get("readable_as_of")
+        older = f", as of {as_of}; newer changes may go earlier" if as_of else ""
         yield {
             "level": "error" if until < now else "warning",
-            "text": f"The versions that the pipeline needs next can be read until {item['readable_until']}.",
+            "text": "The versions that the pipeline needs next can be read until "
+            f"{item['readable_until']}{older}.",
             "remedy": "run it before; after that, a run with mode reload brings the target to its source.",
         }
     if item.get("behind_since"):

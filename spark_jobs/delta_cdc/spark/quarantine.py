@@ -331,7 +331,7 @@ def file_rejects(session: SparkSession, files: Sequence[tuple[SourceFile, str]])
 def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
     """Return the rejects that the quarantine does not have yet, from an earlier delivery or a void batch."""
     flag = redelivery.flagged(spec)
-    if not exists(session, spec.quarantine_uri):
+    if (flag is None and not spec.step.configuration.get("void")) or not exists(session, spec.quarantine_uri):
         return rejects
     quarantined = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
     void_records = quarantined.where(_is_void(spec))

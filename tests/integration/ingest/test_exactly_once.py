@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delta_cdc import job
+from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.spec import SourceFile
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep
@@ -106,6 +109,24 @@ def test_twins_and_zombies(spark: SparkSession, tmp_path: Path) -> None:
     assert job.run(spark, spec).status == "stale"
     assert versions(f"{flow.log}__ingested") == before
     assert len(flow.rows("log__ingested")) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["recorded", "before_commit"])
+def test_a_log_that_is_dropped_while_a_job_works(spark: SparkSession, tmp_path: Path, point: str) -> None:
+    """Spark's append makes another log, which has one batch. The next run adds the events of all others."""
+    flow = Deliveries(spark, tmp_path)
+    first, second, third = ([event("I", n, n, name=str(n), amount=n)] for n in (1, 2, 3))
+    flow.deliver("1.json", first)
+    flow.ingest()
+    flow.deliver("2.json", second)
+    with hooked(once(point, lambda: shutil.rmtree(flow.log))), suppress(DeltaCdcError):
+        flow.ingest()
+    assert flow.events() == expected(second)
+    flow.deliver("3.json", third)
+    assert flow.ingest().applied
+    assert flow.events() == expected([*first, *second, *third])
+    assert not flow.ingest().applied
 
 
 @pytest.mark.slow

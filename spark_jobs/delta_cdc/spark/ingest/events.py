@@ -377,7 +377,8 @@ def _without_held(spec: IngestSpec, events: DataFrame, log_rows: DataFrame) -> D
         files = [file.uri for file in spec.files if file.again]
         if not replayed and len(files) <= _LISTED_FILES:
             log_rows = log_rows.where(F.col(f"{POSITION}.file").isin(files))
-        place = redelivery.place(exact=replayed)
+        # By the file alone: a replayed record may have come again since, in another row.
+        place = redelivery.place(exact=False)
         not_held = redelivery.beyond(
             possible_repeats,
             log_rows,
