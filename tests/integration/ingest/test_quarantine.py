@@ -133,14 +133,14 @@ def test_records_of_a_dropped_log_stay_once(spark: SparkSession, tmp_path: Path)
 def test_a_record_that_became_an_event_in_another_row_is_not_replayed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    flow = Deliveries(spark, tmp_path)
-    bad = '{"op": "?", "seq": 3, "id": 3}'
-    flow.deliver("a.json", GOOD)
+    flow = Deliveries(spark, tmp_path, "parquet")
+    bad = event("?", 3, 3)
+    flow.deliver("a.parquet", GOOD)
     flow.ingest()
-    flow.deliver("b.json", [bad])
+    flow.deliver("b.parquet", [bad])
     flow.ingest()
     spark.sql(f"RESTORE TABLE delta.`{flow.log}` TO VERSION AS OF 0")
-    flow.deliver("b.json", [event("I", 4, 4), bad])
+    flow.deliver("b.parquet", [event("I", 4, 4), bad])
     flow.adapter_options = {**flow.adapter_options, "operations": {"?": "upsert"}}
     flow.ingest()
     wanted = expected([*GOOD, event("I", 4, 4), event("I", 3, 3)])
