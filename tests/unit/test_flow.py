@@ -639,6 +639,16 @@ def test_a_policy_reloads_once(world: World) -> None:
     assert (again.applied, again.versions) == (True, VersionRange(5, 5))
 
 
+def test_a_result_leaves_out_the_rows_of_a_table_that_was_replaced(world: World) -> None:
+    """A try committed and died. Then another table was put into the same log, and its retry fills that one."""
+    world.unpublished()
+    world.target.replace_table("another")
+    result = world.unpublished(on_target_replaced="reload")
+    assert [spec.steps[0].kind for spec in world.ran] == ["apply", "reload"]
+    of_one_commit = {"inserted": 3, "updated": 2, "deleted": 1, "suppressed": 4}
+    assert (result.versions, result.counts) == (VersionRange(5, 5), of_one_commit)
+
+
 # -- a dry run ----------------------------------------------------------------------------------
 def dry(spec: ApplySpec) -> JobResult:
     assert spec.dry_run

@@ -124,6 +124,27 @@ def test_restored_under_the_first_milestone(
     assert held(spark, target) == expected(source, 1, 10)
 
 
+@pytest.mark.slow
+def test_put_back_from_a_copy_under_a_reset(
+    through: Through, spark: SparkSession, source: Source, target: str, apply: Apply, tmp_path: Path
+) -> None:
+    """The copy is older than the version that the job was planned on: the job stops, and plans again."""
+    through(1, 10)
+    log, copy = Path(target) / "_delta_log", tmp_path / "copy"
+    shutil.copytree(log, copy)
+    for number in (1, 2):
+        spark.sql(f"ALTER TABLE delta.`{target}` SET TBLPROPERTIES ('number' = '{number}')")
+
+    def put_back() -> None:
+        shutil.rmtree(log)
+        shutil.copytree(copy, log)
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+
+    with hooked(once("before_commit", put_back)):
+        assert apply(mode="reset", starting_version=21).applied
+    assert held(spark, target) == expected(source, 1, 30)
+
+
 # -- re-sealing -----------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_an_idle_pipeline_seals_anew(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
+from delta_cdc.core.errors import TargetWithoutWatermark
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.run.flows import run
@@ -36,9 +37,17 @@ def dying() -> None:
 class Steps:
     """The two tasks of one pipeline."""
 
-    def __init__(self, spark: SparkSession, source: Source, target: str, staging: str, scd: int) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Source,
+        target: str,
+        staging: str,
+        scd: int = 1,
+        pipeline: str = "flow",
+    ) -> None:
         self._execute: Any = partial(job.run, spark)
-        self._flow = {"pipeline": "flow", "target": target}
+        self._flow = {"pipeline": pipeline, "target": target}
         self._source, self._staging = source.path, staging
         self._options = ApplyOptions(keys=("id",), stored_as_scd_type=scd)
 
@@ -110,3 +119,17 @@ def test_target_restored_after_its_batch_was_applied(
     steps.read()
     steps.apply()
     assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+@pytest.mark.slow
+def test_two_pipelines_that_make_one_staging_table_at_once(
+    spark: SparkSession, source: Source, target: str, tmp_path: Path
+) -> None:
+    """Both plan while the folder is empty. The second one to write must not replace the first one's batch."""
+    staging = str(tmp_path / "staging")
+    first = Steps(spark, source, target, staging)
+    second = Steps(spark, source, f"{target}_2", staging, pipeline="other")
+    with hooked(once("before_commit", partial(first.read, 10))), pytest.raises(TargetWithoutWatermark):
+        second.read(20)
+    assert first.apply().watermark.version == 10
+    assert held(spark, target) == expected(source, 1, 10, 10)
