@@ -615,8 +615,8 @@ def options_page() -> str:
         "`DeltaIngestChangesOperator` (*ingest*), and of `read_changes` and `DeltaReadChangesOperator` "
         "(*read*). [`ingest_changes`](functions/ingest_changes.md) has those of an ingest, without those of "
         "the apply. Keys of a [configuration file](configuration.md) have the same names. Some options are "
-        'keys of a mapping: `limits={"max_versions": 100}`. An option is one of applies and ingests, unless '
-        "its meaning begins with another kind. A *word* is one of those in the meaning. An empty default is "
+        'keys of a mapping: `limits={"max_versions": 100}`. If its meaning begins with no kind, an option '
+        "is one of applies and ingests. A *word* is one of those in the meaning. An empty default is "
         "`None`."
     )
     head = ["| option | value | default | meaning |", "|---|---|---|---|"]
