@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 from datetime import timedelta
@@ -15,6 +16,7 @@ from delta_cdc.core.reasons import reason
 from delta_cdc.core.storage_options import canonical_option, is_s3, is_true
 from delta_cdc.core.uris import local_path
 from delta_cdc.delta_log.credentials import own_identity
+from delta_cdc.delta_log.exits import wait_for_threads
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -58,6 +60,8 @@ _ENDPOINT = "aws_endpoint_url"
 _NARROW_ENDPOINT = "AWS_ENDPOINT_URL_S3"
 _VIRTUAL = "aws_virtual_hosted_style_request"
 _CLOUD = re.compile(r"^(aws|azure|google)_")
+
+atexit.register(wait_for_threads)
 
 
 def open_store(uri: str, storage_options: dict[str, str] | None = None) -> ObjectStore | None:
