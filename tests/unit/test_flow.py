@@ -640,7 +640,7 @@ def test_a_policy_reloads_once(world: World) -> None:
 
 
 def test_a_result_leaves_out_the_rows_of_a_table_that_was_replaced(world: World) -> None:
-    """A try committed and died. Then another table was put into the same log, and its retry fills that one."""
+    """A try committed and died. Then another table was put into the same log, which the retry fills."""
     world.unpublished()
     world.target.replace_table("another")
     result = world.unpublished(on_target_replaced="reload")

@@ -29,9 +29,9 @@ def create_views(
     """Make a schema with a view of each target, as of the versions that the newest publish of a group named.
 
     No catalog replaces many views at once. So each publish gets a schema of its own, ``<schema>_<number>``.
-    Once all its views exist, the call names it, for readers, in ``<manifest>.views.json``, which it replaces
-    as a whole. A repeated call does nothing, unless the schema was dropped. A call that ends after
-    that of a later publish leaves the later one named.
+    Once all its views exist, the call names it, for readers, in a file that it replaces as a whole:
+    ``sales.views.json`` for the manifest ``sales.json``. A repeated call does nothing, unless the schema was
+    dropped. A call that ends after that of a later publish leaves the later one named.
 
     The view of a pipeline has its name, with ``_`` for each character that is no letter, digit or ``_``.
 

@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
         description="The command reads the manifest that the task publish of a group writes. With --schema, "
         "it prints the SQL that makes a schema of views, one for each target as of its version; with "
         "--remote, it runs this SQL on a Spark Connect server, and names the schema in "
-        "<manifest>.views.json.",
+        "sales.views.json for the manifest sales.json.",
     )
     views.add_argument(
         "manifest", metavar="MANIFEST",

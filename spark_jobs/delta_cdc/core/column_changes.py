@@ -27,6 +27,9 @@ FOLLOWED: dict[str, frozenset[str]] = {
     "keep_dropped": frozenset({"widened", "dropped"}),
     "mirror": frozenset({"widened", "dropped", "renamed"}),
 }
+#: The policies of FOLLOWED that a pipeline may have whose target is a change log. Older events keep a dropped
+#: column, and NULL in newer ones would replace values in the target.
+FOLLOWED_BY_LOGS = ("widen",)
 #: Kinds of changes after which old rows cannot be read with the new schema as they were.
 _LOSSY = ("widened", "retyped", "dropped", "renamed")
 

@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from delta_cdc.core.arguments import DRY_RUN, ONWARDS
+from delta_cdc.core.column_changes import FOLLOWED, FOLLOWED_BY_LOGS
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved, invalid
 from delta_cdc.core.key_predicates import check_key_predicate
 from delta_cdc.core.options import (
@@ -446,8 +447,6 @@ def _events(o: ApplyOptions) -> Iterator[Rule]:
     for is_given, argument, value in (
         (o.stored_as_scd_type == 2, "stored_as_scd_type", "stored_as_scd_type 2"),
         (o.keeps_deleted, "delete_mode", f"delete_mode {o.delete_mode!r}"),
-        # A row of a source without a column would set it to NULL, and not leave it as it is.
-        (o.schema_evolution == "keep_dropped", "schema_evolution", "schema_evolution 'keep_dropped'"),
         (bool(o.rules), "rules", "rules"),
         (o.publish_changes, "publish_changes", "publish_changes"),
         (o.is_partial, "ignore_null_updates", "columns_to_update or ignore-null"),
@@ -490,10 +489,11 @@ def _events(o: ApplyOptions) -> Iterator[Rule]:
         "leave rows without key or sequence out with where, or leave on_invalid out.",
     )
     yield Rule(
-        o.schema_evolution == "mirror",
+        o.schema_evolution in FOLLOWED and o.schema_evolution not in FOLLOWED_BY_LOGS,
         "schema_evolution",
-        "schema_evolution is 'mirror' with target_kind 'change_log'",
-        "use 'keep_dropped': the events from before the drop, and of other sources, have the column.",
+        f"schema_evolution {o.schema_evolution!r} and target_kind 'change_log' are given",
+        "use 'widen', or leave it out: older events keep a dropped column, and NULL in newer ones would "
+        "replace values in the target.",
     )
     yield Rule(
         bool(o.partition_by),

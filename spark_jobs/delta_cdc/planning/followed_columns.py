@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.column_changes import FOLLOWED, compare, reuses_name
+from delta_cdc.core.column_changes import FOLLOWED, FOLLOWED_BY_LOGS, compare, reuses_name
 from delta_cdc.core.errors import LogGap, SchemaChangeInRange, TargetSchemaClash, VersionsExpired
 from delta_cdc.core.properties import COLUMN_MAPPING
 from delta_cdc.delta_log.actions import MetaData
@@ -216,7 +216,8 @@ def _refuse(
         return
     remedy = _RELOAD.format(before=commit.version - 1)
     if change.kind not in followed:
-        policies = [repr(name) for name, kinds in FOLLOWED.items() if change.kind in kinds]
+        possible = FOLLOWED_BY_LOGS if options is not None and options.writes_events else tuple(FOLLOWED)
+        policies = [repr(name) for name in possible if change.kind in FOLLOWED[name]]
         if options is not None and policies:
             remedy = f"{_set_policy(policies, change, options, target)}; or {remedy}"
         raise schema_changed(log, commit, f"column {change}", remedy)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import validation
+from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.column_changes import ColumnChange
-from delta_cdc.core.errors import SchemaChangeInRange, TargetSchemaClash
+from delta_cdc.core.errors import InvalidConfiguration, SchemaChangeInRange, TargetSchemaClash
 from delta_cdc.core.spec import ApplySpec
 from tests.support.logs import field_of
 from tests.support.tables import KEYED, Tables
@@ -211,6 +212,33 @@ def test_the_first_refusal_names_all_that_a_policy_needs(
         "if all its readers know column mapping"
     )
     assert remedy.format(alter=alter) in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("after", "remedy"),
+    [
+        ([ID, NAME], "Remedy: apply up to version "),
+        (
+            [ID, NAME, WIDE],
+            "Remedy: set schema_evolution in policies to 'widen', which follows this change; or",
+        ),
+    ],
+)
+def test_a_remedy_names_no_policy_that_a_change_log_refuses(
+    mapped: Tables, after: list[Any], remedy: str
+) -> None:
+    mapped.target.fields = [ID, NAME, SIZE, *(field_of(name) for name in LOG_COLUMNS)]
+    mapped.target.set_properties()
+    mapped.source.alter(*after)
+    mapped.source.append()
+    events: dict[str, Any] = {"target_kind": "change_log", "sequence_by": ("id",), "delete_sequence": "id"}
+    mapped.sealed(6, 101, configuration=validation.described(replace(KEYED, **events)))
+    with pytest.raises(SchemaChangeInRange) as failed:
+        steps(mapped, "none", **events)
+    assert remedy in str(failed.value)
+    for policy in ("keep_dropped", "mirror"):
+        with pytest.raises(InvalidConfiguration, match="use 'widen', or leave it out"):
+            steps(mapped, policy, **events)
 
 
 def test_a_field_that_cannot_be_kept_names_the_statement_before_mirror(mapped: Tables) -> None:
