@@ -402,8 +402,8 @@ DEFECTS = (
     Defect(
         "A commit that a RESTORE undid is not published.",
         "run.apply",
-        "        if recorded is None or recorded.seal is None or not in_effect:",
-        "        if recorded is None or recorded.seal is None:",
+        "        recorded = self._in_effect(proof if in_effect else None)",
+        "        recorded = self._in_effect(proof)",
         1,
         "restored before it is published",
     ),

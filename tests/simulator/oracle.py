@@ -237,7 +237,9 @@ class Judge:
         else:
             planned = self._planned(sealed)
             # A take-over reads the seal after the version, which may be an older one: it moves no rows.
-            compared = sealed.kind != "take_over" or before.taint
+            # A restore before its commit takes rows back: later runs have to refuse it.
+            is_true = last is not None and sealed.watermark == last.watermark
+            compared = sealed.kind != "take_over" or before.taint or not is_true
             if compared and (before.taint, before.seals) != (planned.taint, planned.seals):
                 return self._misplanned(before, sealed)
             if not self._is_planned_here(sealed):

@@ -203,7 +203,7 @@ def adapted(
     maker = Maker(reading)
     rows = [row for batch in maker.batches(records.batches) for row in batch.to_pylist()]
     problem = maker.adapter.problem
-    if problem is not None and any(row[REASON] == problem.message for row in rows):
+    if problem is not None and any(row[REASON] == str(problem) for row in rows):
         raise problem
     return Adapted(rows, reading.columns, maker.sequencer.type)
 

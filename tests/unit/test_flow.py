@@ -649,6 +649,26 @@ def test_a_result_leaves_out_the_rows_of_a_table_that_was_replaced(world: World)
     assert (result.versions, result.counts) == (VersionRange(5, 5), of_one_commit)
 
 
+def test_a_reset_that_an_earlier_try_commits_after_the_plan(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the time of the plan, no seal was in effect: another writer had overwritten the target."""
+    orphans: list[ApplySpec] = []
+    world.target.replace_table("another")
+    world.killed(world.unpublished, kept(orphans), mode="reset")
+    look = apply_flow.Applying.without_job
+
+    async def late(flow: Any, plan: Any) -> Outcome | None:
+        world.engine(orphans.pop())
+        return await look(flow, plan)
+
+    monkeypatch.setattr(apply_flow.Applying, "without_job", late)
+    result = world.unpublished(never, mode="reset")
+    (seal,) = [seal for seal in world.seals if seal.step.kind == "reset"]
+    assert result.applied
+    assert (result.seal, result.watermark) == (seal.number, seal.watermark)
+
+
 # -- a dry run ----------------------------------------------------------------------------------
 def dry(spec: ApplySpec) -> JobResult:
     assert spec.dry_run

@@ -54,7 +54,8 @@ def add(commands: Any) -> None:
                         help="options of the adapter")  # fmt: skip
     decode.add_argument("--format-options", type=json_object, default={}, metavar="JSON",
                         help="options of the format")  # fmt: skip
-    decode.add_argument("--schema", metavar="DDL", help="the events' columns as Spark SQL DDL")
+    decode.add_argument("--schema", metavar="DDL",
+                        help="the events' columns as Spark SQL DDL, without other fields")  # fmt: skip
     decode.add_argument("--key", "--keys", dest="keys", action="append", default=[], metavar="COLUMN",
                         help="column that identifies a row, repeatable")  # fmt: skip
     decode.add_argument("--insert-only", action="store_true", help="the records have no key and no order")

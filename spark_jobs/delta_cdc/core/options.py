@@ -708,7 +708,9 @@ class IngestOptions(TableOptions):
     )
     adapter_options: dict[str, Any] = option(MAPPING, "Options of the adapter", default={}, recorded="log")
     schema: str | None = option(
-        TEXT, "The events' columns as Spark SQL DDL; None infers them from the records", recorded="log"
+        TEXT,
+        "The events' columns as Spark SQL DDL, without other fields; None infers all from the records",
+        recorded="log",
     )
     format_options: dict[str, str] = option(
         PROPERTIES, 'Options of the format, such as ``{"sep": ";"}``', default={}, recorded="log"

@@ -554,6 +554,8 @@ def _misfit(name: str, kind: Type, value: Any) -> str:
     member = _respelt(value, kind)
     if member is not None:
         return f"column {name} has a member in another case than the log: {member}"
+    if kind in (TIMESTAMP, TIMESTAMP_NTZ) and type(value) is int:
+        return f"column {name} is no {kind}, but a number of an unknown unit"
     return f"column {name} is no {str(kind)[:100]}"
 
 

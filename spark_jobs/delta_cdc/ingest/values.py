@@ -372,6 +372,14 @@ def _base64(text: str) -> bytes:
     return a2b_base64(text if "=" in text else text + "=" * (-len(text) % 4), strict_mode=True)
 
 
+def _padded_base64(text: str) -> bytes:
+    """Return the bytes of base64 with padding, as Kafka Connect writes it. ``12`` may be a number.
+
+    :raises ValueError: it is not base64, or lacks its padding
+    """
+    return a2b_base64(text, strict_mode=True)
+
+
 #: How texts write bytes.
 _BYTES: dict[str, Callable[[str], bytes]] = {
     "base64": _base64,
@@ -891,7 +899,7 @@ def _unscaled(kind: Type, places: int) -> Callable[[Any, int | None], Any]:
     unit, context = Decimal((0, (1,), -min(max(places, 0), 38))), Context(prec=38, traps=list(_UNFIT))
 
     def made(value: Any, scale: int | None) -> Any:
-        data = _bytes_of(value)
+        data = _bytes_of(value, _padded_base64)
         if not data or len(data) > _MOST_UNSCALED or scale is None or not -(2**31) <= scale < 2**31:
             return MISFIT
         whole = int.from_bytes(data, "big", signed=True)

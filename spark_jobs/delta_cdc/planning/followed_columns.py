@@ -146,15 +146,15 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
 
     :param at: the source that the target is compared with
     :raises TargetSchemaClash: the target maps no columns
-    :raises SchemaChangeInRange: one step cannot follow all changes
+    :raises SchemaChangeInRange: one step cannot follow all changes; or the policy does not follow one, so the
+        target would keep old values that look like the newest ones
     """
     options, seal = observed.request.applied, observed.seal
-    if options is None or options.schema_evolution not in FOLLOWED:
-        return ()
     before = await metadata_at(observed.log, seal.watermark.version) if seal is not None else None
-    if seal is None or before is None or before.id != seal.watermark.table_id:
+    if options is None or seal is None or before is None or before.id != seal.watermark.table_id:
         return ()
     after = MetaData(at.table_id, at.configuration, at.schema_string, at.partition_columns)
+    _refuse_left(observed, before, after, at, options)
     changes = _carried(before, after, options)
     if reuses_name(changes):
         raise SchemaChangeInRange(
@@ -166,6 +166,27 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
         if options.schema_evolution == "mirror" and change.is_lossy and observed.recorded:
             _refuse_unmapped(observed.log, at.version, change, observed.recorded.target)
     return changes
+
+
+def _refuse_left(
+    observed: Observation[Any], before: MetaData, after: MetaData, at: TableState, options: ApplyOptions
+) -> None:
+    """Refuse to leave a column in the target that the source has lost, unless the policy says so."""
+    target = observed.recorded.target if observed.recorded is not None else None
+    if target is None or options.select:
+        return
+    followed = FOLLOWED.get(options.schema_evolution, frozenset())
+    written = set(map(str.lower, target.schema_columns))
+    for change in compare(before.schema_string, after.schema_string, by_id=before.id == after.id):
+        is_lost = change.kind in ("dropped", "renamed") and change.kind not in followed
+        if is_lost and change.path[0].lower() in written:
+            policies = [repr(name) for name, kinds in FOLLOWED.items() if change.kind in kinds]
+            raise SchemaChangeInRange(
+                f"Since the watermark, column {change} in {observed.log.uri}: a reload at version "
+                f"{at.version} would leave its old values in the target {target.uri}.",
+                remedy=f"{_set_policy(policies, change, options, target)}; or run once with "
+                'mode="reset", which replaces the target with its columns.',
+            )
 
 
 async def refuse_other_columns(observed: Observation[Any], last: int) -> None:

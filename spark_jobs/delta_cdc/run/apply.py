@@ -130,6 +130,9 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         :param due: all that the result includes
         """
         last, commit = due[-1]
+        if recorded.seal is None or recorded.seal.number < last.number:
+            # An earlier try committed after this one had planned.
+            recorded = self._in_effect(await self._proof())
         versions, counts = _range(due), summed(due)
         done_by = self.services.done_by if len(earlier) == len(due) else "earlier runs, and not announced yet"
         self.say(
@@ -202,27 +205,24 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         return found
 
     async def _publish_commit(self, plan: Plan, own: Own, result: JobResult | None) -> Outcome:
-        recorded = await self._proof()
+        proof = await self._proof()
         ours = await self._commits_of_work(plan)
-        in_effect = _proves(recorded, plan) and (bool(ours) or not _stands_alone(plan))
-        if recorded is None or recorded.seal is None or not in_effect:
-            raise OutcomeUnknown(
-                f"The commit of pipeline {self.request.pipeline} is in {self.written_table()}'s log, but "
-                "its seal is not in effect: the target was restored or replaced right after it.",
-                remedy="run again. The next run reads from the log what is left to do.",
-            )
+        in_effect = _proves(proof, plan) and (bool(ours) or not _stands_alone(plan))
+        recorded = self._in_effect(proof if in_effect else None)
+        seal = recorded.seal
+        assert seal is not None
         due = await self._due(recorded, ours)
         version = own.found[-1][1].version if own.found else recorded.target.version
         if plan.versions is None and not due:
             self.say(
-                f"0 rows: wrote watermark {recorded.seal.watermark} in version {version} of "
-                f"{short_name(self.written_table())}, seal {recorded.seal.number}."
+                f"0 rows: wrote watermark {seal.watermark} in version {version} of "
+                f"{short_name(self.written_table())}, seal {seal.number}."
             )
             return await self._result(plan, recorded, None, {}, version, applied=False)
         counts = summed(due) if due else dict(result.counts if result else {})
         self.say(
             f"{counted(counts)}: {self.described(plan, short_name)}; version {version}, watermark "
-            f"{recorded.seal.watermark}, seal {recorded.seal.number}."
+            f"{seal.watermark}, seal {seal.number}."
         )
         versions = _range(due) if due else plan.versions
         return await self._result(
@@ -248,6 +248,19 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             plan, plan.recorded, plan.versions, dict(result.counts), version, applied=False
         )
         return replace(done, dry_run=dry_run)
+
+    def _in_effect(self, proof: RecordedWatermark | None) -> RecordedWatermark:
+        """Return what proves a commit of this pipeline.
+
+        :raises OutcomeUnknown: no seal of the pipeline is in effect
+        """
+        if proof is not None and proof.seal is not None:
+            return proof
+        raise OutcomeUnknown(
+            f"The commit of pipeline {self.request.pipeline} is in {self.written_table()}'s log, but "
+            "its seal is not in effect: the target was restored or replaced right after it.",
+            remedy="run again. The next run reads from the log what is left to do.",
+        )
 
     async def _proof(self) -> RecordedWatermark | None:
         return await reconcile_async(self.log, self.request.pipeline, backup=self.services.backup)

@@ -214,6 +214,33 @@ def test_the_first_refusal_names_all_that_a_policy_needs(
     assert remedy.format(alter=alter) in str(failed.value)
 
 
+@pytest.mark.parametrize("policy", ["additive", "widen", "keep_dropped", "mirror"])
+@pytest.mark.parametrize("after", [[ID, NAME], [ID, TITLE, SIZE]], ids=["dropped", "renamed"])
+def test_a_reload_leaves_no_lost_column_in_the_target(mapped: Tables, after: list[Any], policy: str) -> None:
+    """Its old values would look like the newest ones."""
+    mapped.source.alter(*after)
+    mapped.source.append()
+    chosen = replace(KEYED, schema_evolution=policy)
+    if policy == "mirror" or (policy == "keep_dropped" and len(after) == 2):
+        assert mapped.apply(options=chosen, mode="reload").spec is not None
+    else:
+        with pytest.raises(SchemaChangeInRange, match="would leave its old values in the target") as failed:
+            mapped.apply(options=chosen, mode="reload")
+        assert "'mirror'" in failed.value.remedy
+        assert 'mode="reset"' in failed.value.remedy
+        mapped.apply(options=chosen, mode="reset")
+
+
+def test_a_reload_needs_no_policy_for_a_column_that_the_target_lacks(mapped: Tables) -> None:
+    mapped.target.fields = [ID, NAME]
+    mapped.target.set_properties()
+    left_out: dict[str, Any] = {"column_list": ("id", "name")}
+    mapped.sealed(6, 101, configuration=validation.described(replace(KEYED, **left_out)))
+    mapped.source.alter(ID, NAME)
+    mapped.source.append()
+    assert mapped.apply(options=replace(KEYED, **left_out), mode="reload").spec is not None
+
+
 @pytest.mark.parametrize(
     ("after", "remedy"),
     [

@@ -172,7 +172,7 @@ class Debezium(OfTable):
             return found
         # Without schema, only the options could say how the values of a row are written.
         has_row = any(event.op in (UPSERT, DELETE) for event in found)
-        return Invalid(self.problem.message) if has_row else found
+        return Invalid(str(self.problem)) if has_row else found
 
     def _read_message(
         self,

@@ -235,14 +235,9 @@ def _decimal_coding(name: str, scale: int, options: Mapping[str, Any]) -> str:
 
 
 def _timestamp_coding(name: str, options: Mapping[str, Any]) -> str:
-    column_unit = (options["time_units"] or {}).get(name)
-    if column_unit is not None:
-        return f"epoch_or_text:{column_unit}"
+    """Return how a timestamp is written; without a unit, only texts are read, and a number is invalid."""
     mode = options["time_precision_mode"]
-    if mode is None:
-        reason_text = f"Messages without schema do not say in which unit the timestamp {name} is written"
-        raise required("debezium", "time_precision_mode", reason_text)
-    unit = TIME_UNITS[mode]
+    unit = (options["time_units"] or {}).get(name) or (TIME_UNITS[mode] if mode is not None else None)
     return f"epoch_or_text:{unit}" if unit else "text"
 
 

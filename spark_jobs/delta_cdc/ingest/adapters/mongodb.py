@@ -95,7 +95,7 @@ class Mongodb(Enveloped):
         if op == IGNORE:
             return ignored()
         if self.problem is not None and op != TRUNCATE:
-            return Invalid(self.problem.message)
+            return Invalid(str(self.problem))
         place = self._place(record, message, source)
         if isinstance(place, Invalid):
             return place

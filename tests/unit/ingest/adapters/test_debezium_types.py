@@ -175,7 +175,8 @@ def test_messages_without_schema_need_the_options_that_say_how_values_are_writte
     adapter.encodings(types)
     assert "decimal_handling_mode" in str(adapter.problem)
     found = events(adapter, d.change("c", None, {"id": 1}, PG))
-    assert found == Invalid(adapter.problem.message)
+    assert found == Invalid(str(adapter.problem))
+    assert "give decimal_handling_mode" in found.reason
     schema = d.envelope_schema([d.field("id", "int32")])
     by_schema = events(adapter, created({"id": 1}, schema))
     assert by_schema[0].row == {"id": 1}

@@ -262,7 +262,7 @@ def test_options() -> None:
     adapter = made({"table": "people"})
     assert "there is no schema" in str(adapter.problem)
     for code in ("c", "d"):
-        assert events(adapter, change(code, FULL)) == Invalid(adapter.problem.message)
+        assert events(adapter, change(code, FULL)) == Invalid(str(adapter.problem))
     assert events(adapter, change("t"))[0].op == "truncate"
     assert made().problem is None
     assert made(has_schema=True).problem is None
