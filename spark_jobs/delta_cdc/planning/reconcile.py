@@ -661,7 +661,8 @@ def _refuse_replaced(state: TableState, walk: _Walk) -> None:
             f"The target {state.uri} was replaced after version {commit.version}, which carries "
             f"{seal.reach} of pipeline {seal.pipeline} ({reason}).",
             remedy=f"RESTORE the target to version {intact}. Or set on_target_replaced in policies to "
-            '"reload", which makes its rows equal to the source. Or drop the target.',
+            '"reload", which makes its rows equal to the source. Or drop the target: '
+            "the next run loads it, without its history.",
         )
 
 
