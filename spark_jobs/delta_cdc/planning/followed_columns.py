@@ -15,7 +15,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.column_changes import FOLLOWED, FOLLOWED_BY_LOGS, compare, reuses_name
-from delta_cdc.core.errors import LogGap, SchemaChangeInRange, TargetSchemaClash, VersionsExpired
+from delta_cdc.core.errors import (
+    CorruptLog,
+    LogGap,
+    LogLineTooLong,
+    LogTooLarge,
+    SchemaChangeInRange,
+    TargetSchemaClash,
+    VersionsExpired,
+)
 from delta_cdc.core.properties import COLUMN_MAPPING
 from delta_cdc.delta_log.actions import MetaData
 from delta_cdc.delta_log.schema_changes import moved_column
@@ -150,7 +158,11 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
         target would keep old values that look like the newest ones
     """
     options, seal = observed.request.applied, observed.seal
-    before = await metadata_at(observed.log, seal.watermark.version) if seal is not None else None
+    try:
+        before = await metadata_at(observed.log, seal.watermark.version) if seal is not None else None
+    except (CorruptLog, LogLineTooLong, LogTooLarge):
+        # A reload leads out of a log whose older part cannot be read.
+        before = None
     if options is None or seal is None or before is None or before.id != seal.watermark.table_id:
         return ()
     after = MetaData(at.table_id, at.configuration, at.schema_string, at.partition_columns)

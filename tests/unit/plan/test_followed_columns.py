@@ -231,6 +231,14 @@ def test_a_reload_leaves_no_lost_column_in_the_target(mapped: Tables, after: lis
         mapped.apply(options=chosen, mode="reset")
 
 
+def test_a_reload_leads_out_of_a_log_whose_older_part_is_damaged(mapped: Tables) -> None:
+    mapped.source.append()
+    mapped.source.checkpoint()
+    (mapped.source.path / "_delta_log" / f"{3:020}.json").write_text("{")
+    (step,) = mapped.apply(options=replace(KEYED, schema_evolution="additive"), mode="reload").spec.steps
+    assert (step.kind, step.column_changes) == ("reload", ())
+
+
 def test_a_reload_needs_no_policy_for_a_column_that_the_target_lacks(mapped: Tables) -> None:
     mapped.target.fields = [ID, NAME]
     mapped.target.set_properties()
