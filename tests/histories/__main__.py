@@ -41,7 +41,9 @@ def main() -> int:
     if given.replay is not None:
         some = spaces if given.space is None else [given.space]
         failure = played(spark, given.replay, some, drawn_steps(given.replay), Counter())
-        print("It is as it must be." if failure is None else failure.story)
+        print("It is as it must be." if failure is None else failure.story, flush=True)
+        if failure is not None:
+            print("The same, smaller:", _smaller(spark, failure).story, sep="\n")
         return 0 if failure is None else 1
     state = {"next": given.seed, "histories": 0, "failed": [], "seconds": 0, "seen": {}}
     if given.state is not None and given.state.exists():
@@ -52,7 +54,7 @@ def main() -> int:
         failure = played(spark, seed, spaces, drawn_steps(seed), seen)
         if failure is not None:
             state["failed"].append(seed)
-            print(_smaller(spark, failure).story)
+            print(failure.story)
         seconds = time.monotonic() - began
         state["next"], state["histories"] = seed + 1, state["histories"] + len(spaces)
         state["seconds"], state["seen"] = state["seconds"] + seconds, dict(sorted(seen.items()))

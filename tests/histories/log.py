@@ -186,7 +186,8 @@ class Source:
 class Target:
     """What a target must hold: it depends on the events of the log, and on what soft deletes kept.
 
-    :param kept: rows by key space; a reload marks the rows of keys that the log no longer has as deleted
+    :param kept: rows by key space; a reload marks the rows of keys as deleted for which the log no longer has
+        an event with values
     """
 
     source: Source
@@ -231,11 +232,8 @@ class Target:
         """Compute all keys from all events."""
         before = self.by_space() if self.configuration.is_soft else {}
         self.load(end)
-        known = {(space, posted.id) for space, posted in self.source.events[end]}
-        self.kept = {
-            space: [{**row, DELETED: True} for row in rows if (space, row["id"]) not in known]
-            for space, rows in before.items()
-        }
+        # Of a key that the log still has, :meth:`by_space` shows the row of its events.
+        self.kept = {space: [{**row, DELETED: True} for row in rows] for space, rows in before.items()}
 
     def emptied(self) -> None:
         """Lose all rows."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
+import traceback
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -397,7 +398,7 @@ def played(
         run = Run(spark, folder, seed, spaces, seen)
         run.play(steps)
     except Exception as error:  # noqa: BLE001 - whatever was not predicted
-        text = f"{type(error).__name__}: {str(error)[:1500]}"
+        text = f"{type(error).__name__} in {_place(error)}: {str(error)[:1500]}"
         if run is not None:
             text = f"{run.arguments}, schema_evolution={run.policy}\n{text}"
         return Failure(seed, tuple(spaces), tuple(steps), text, getattr(error, "space", None))
@@ -405,6 +406,11 @@ def played(
         spark.catalog.clearCache()
         shutil.rmtree(folder, ignore_errors=True)
     return None
+
+
+def _place(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}"
 
 
 def shrunk(failure: Failure, play: Callable[[Sequence[int], Sequence[Step]], Failure | None]) -> Failure:

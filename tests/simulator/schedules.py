@@ -249,6 +249,51 @@ RECREATED = Schedule(
     ),
 )
 
+#: A target is put back while a job works, and a checkpoint hides the commit in place of the one that the job
+#: was planned on.
+CHECKPOINTED = Schedule(
+    762892,
+    "type1",
+    "s3",
+    (
+        Event(0, "run", "p", number=2),
+        Event(38, "source", "append", number=35),
+        Event(84, "run", "p", number=2),
+        Event(185, "run", "p", number=3),
+        Event(41, "fault", "freeze", "commit_put", 7047),
+        Event(176, "target", "put_back", number=60),
+        Event(274, "target", "checkpoint", number=71),
+    ),
+    safe=False,
+    lag=0,
+)
+
+#: A take-over reads the log twice; the closing seal, which comes between, is overwritten later.
+CLOSED_BETWEEN = Schedule(
+    761928,
+    "type2",
+    "file",
+    (
+        Event(0, "run", "p", number=2),
+        Event(101, "source", "overwrite", number=66),
+        Event(305, "source", "append", number=42),
+        Event(132, "source", "append", number=43),
+        Event(154, "source", "restore", number=19),
+        Event(233, "run", "p", number=32),
+        Event(136, "fault", "freeze", "answer", 2089),
+        Event(301, "fault", "crash", "read_log", 823),
+        Event(88, "fault", "freeze", "commit_put", 6587),
+        Event(148, "form", "take_over", number=19),
+        Event(70, "fault", "freeze", "job.commit_put", 1376),
+        Event(62, "source", "update", number=98),
+        Event(63, "run", "p", number=79),
+        Event(67, "fault", "freeze", "state_set", 6765),
+    ),
+    safe=False,
+    lag=0,
+    versions_per_commit=1,
+)
+
 
 def drawn(seed: int) -> Schedule:
     """Return the schedule of a seed."""

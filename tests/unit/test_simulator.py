@@ -16,6 +16,8 @@ from tests.simulator.promises import PROMISES
 from tests.simulator.schedules import (
     BEHIND,
     BETWEEN,
+    CHECKPOINTED,
+    CLOSED_BETWEEN,
     HIDDEN,
     RECREATED,
     REPLACED,
@@ -105,6 +107,14 @@ def test_a_target_that_a_job_made_again_is_refused() -> None:
     assert outcome(RECREATED) is None
     with planted(MADE_AGAIN):
         assert outcome(RECREATED) is not None
+
+
+def test_a_commit_in_place_of_a_planned_one_is_found_behind_a_checkpoint() -> None:
+    assert outcome(CHECKPOINTED) is None
+
+
+def test_a_take_over_is_planned_on_the_version_with_the_closing_seal() -> None:
+    assert outcome(CLOSED_BETWEEN) is None
 
 
 def test_an_overwritten_commit_is_found_behind_a_reset() -> None:

@@ -234,7 +234,8 @@ async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) 
         steps.append(replace(step, seal_number=closing, read=NoRows(name, pipeline)))
     number = max(closing + 1, recorded.next_number)
     steps.append(replace(step, seal_number=number))
-    steps[0] = replace(steps[0], planned_on=observed.planned_on)
+    # The version in which the seal was found: the log may have grown since ``recorded`` was read.
+    steps[0] = replace(steps[0], planned_on=other.target_version)
     own_seal = replace(seal, pipeline=pipeline, number=number, successor=None)
     return replace(
         observed,

@@ -186,9 +186,9 @@ async def reconcile_async(
     :param closed: also return the last seal of a pipeline whose target another pipeline took over
     :param forgiven: errors that the caller ignores because it recomputes all rows: the result then has no
         seal, but the next number, and the error as ``refused``
-    :param thorough: also compare the files of a RESTORE or a reset with those that it must have left. Where
-        a store may let a driver overwrite a commit, this reads two lists of files, as long as no other seal
-        follows
+    :param thorough: also compare the commit that the newest seal was planned on, and the files of a RESTORE
+        or a reset with those that it must have left. Where a store may let a driver overwrite a commit, the
+        latter reads two lists of files, as long as no other seal follows
     :return: None if no table exists
     :raises TargetReplaced: another writer replaced, overwrote or truncated the table after our seal
     :raises TargetChangedUnderneath: such a change lies between planning and the newest seal
@@ -248,6 +248,10 @@ async def _reconciled(
         recorded = _from_backup(walk, state, pipeline, stored, await _copy(backup))
     elif walk.seal is not None and walk.commit is not None:
         recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored, backup)
+        planned = walk.seal.step.planned_on
+        if thorough and planned is not None and planned.commit_hash is not None:
+            # Behind a checkpoint, nothing else reads the commit that the newest seal was planned on.
+            await history.read([planned.version])
         # This has read older commits, too.
         chain.compare()
     else:
