@@ -234,7 +234,7 @@ class Run:
         self.flow.arguments = given
         before = newest(self.flow.target)
         self._up_to(end, draw)
-        if newest(self.flow.target) > before:
+        if late is not None and newest(self.flow.target) > before:
             self.flow.run_late(late)
 
     def _do_repeat(self, draw: random.Random) -> None:

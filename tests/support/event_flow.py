@@ -68,8 +68,8 @@ class LogFlow:
         """Return the arguments as the planner gets them."""
         return filled(ApplyOptions, APPLY, {"source_kind": "change_log", **self.arguments})
 
-    def planned(self, ending_version: int) -> ApplySpec:
-        """Plan a run on the target as it is now, and leave it at that."""
+    def planned(self, ending_version: int) -> ApplySpec | None:
+        """Plan a run on the target as it is now, and leave it at that; None if it has nothing to do."""
         request = ApplyRequest(
             pipeline=self.pipeline,
             source=self.log,
@@ -79,7 +79,7 @@ class LogFlow:
             scratch=True,
         )
         spec = plan_apply(request).spec
-        assert isinstance(spec, ApplySpec), spec
+        assert spec is None or isinstance(spec, ApplySpec), spec
         return spec
 
     def run_late(self, spec: ApplySpec) -> None:
