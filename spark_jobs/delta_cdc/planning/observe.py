@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -16,7 +17,7 @@ from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.memory import plan_key
-from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, reconcile_async
+from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, copied_seal, reconcile_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal, TableVersion
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.memory import Memory
+
+logger = logging.getLogger(__name__)
 
 #: How long a retry of a load reuses the seal number of the earlier try, in milliseconds.
 _NUMBER_AGE = 7 * 86_400_000
@@ -102,6 +105,8 @@ async def look(
         log.snapshot(), recorded_in_target(request, memory) if prove is None else prove()
     )
     _refuse_declared_again(request, recorded)
+    if recorded is None and request.target is not None:
+        await _warn_of_loss(request.target, memory)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
     key = plan_key(request.pipeline, source.table_id)
     observed = Observation(
@@ -142,6 +147,20 @@ async def recorded_in_target(request: Request, memory: Memory) -> RecordedWaterm
         forgiven=request.forgiven,
         thorough=True,
     )
+
+
+async def _warn_of_loss(target: str, memory: Memory) -> None:
+    """Warn if a target without a table had a watermark: it was dropped or moved, and is loaded again."""
+    copy = await copied_seal(memory.backup)
+    if copy is not None:
+        logger.warning(
+            "%s does not exist, though pipeline %s had %s in version %s of its target: this run loads it again, "
+            "without its history. If the table was dropped or moved by mistake, end the run, and put it back.",
+            target,
+            copy.seal.pipeline,
+            copy.seal.reach,
+            copy.target.version,
+        )
 
 
 def _refuse_declared_again(request: Request, recorded: RecordedWatermark | None) -> None:

@@ -245,7 +245,7 @@ async def _reconciled(
         await _refuse_left_files(log, walk)
     if walk.cleaned is not None and stored is not None:
         # A baseline does not help: an initial_load that stays in a DAG would set an old version.
-        recorded = _from_backup(walk, state, pipeline, stored, await _copy(backup))
+        recorded = _from_backup(walk, state, pipeline, stored, await copied_seal(backup))
     elif walk.seal is not None and walk.commit is not None:
         recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored, backup)
         planned = walk.seal.step.planned_on
@@ -288,7 +288,7 @@ async def _sealed(
     _refuse_replaced(state, walk)
     if cleaned is not None:
         # A run that published this seal has seen the commits that are gone.
-        copy = await _copy(backup)
+        copy = await copied_seal(backup)
         if copy is None or copy.seal != seal or copy.target.commit_hash not in (None, commit.sha256):
             raise _unproven(state, seal, commit, cleaned)
     number = seal.number if stored is None else stored
@@ -301,7 +301,11 @@ async def _sealed(
     )
 
 
-async def _copy(backup: Callable[[], Any] | None) -> WatermarkBackup | None:
+async def copied_seal(backup: Callable[[], Any] | None) -> WatermarkBackup | None:
+    """Return the watermark backup; None if there is none.
+
+    :param backup: returns its JSON form, or any other value
+    """
     # The backup is in Airflow, and reading it is a network call.
     return WatermarkBackup.from_dict(await asyncio.to_thread(backup)) if backup else None
 

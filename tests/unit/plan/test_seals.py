@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,6 +196,23 @@ def test_the_backup_is_not_asked_where_the_log_proves(tables: Tables) -> None:
 
     tables.sealed(3)
     assert tables.apply(backup=never).versions == VersionRange(4, 5)
+
+
+def test_a_target_that_is_gone_is_loaded_again_with_a_warning(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables.sealed(3)
+    kept = backup_of(tables)
+    shutil.rmtree(tables.target.path)
+    assert [step.kind for step in tables.apply(backup=lambda: kept).steps] == ["load"]
+    (warning,) = caplog.records
+    assert warning.levelname == "WARNING"
+    assert "does not exist, though pipeline p had watermark 3 in version 0" in warning.getMessage()
+
+
+def test_a_first_load_warns_of_nothing(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
+    assert [step.kind for step in tables.apply(backup=lambda: None).steps] == ["load"]
+    assert not caplog.records
 
 
 # -- seals that this release cannot read ---------------------------------------------------------
