@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hatchling.builders.wheel import WheelBuilder
 from trove_classifiers import classifiers
 
 from delta_cdc._version import __version__
@@ -151,3 +153,17 @@ def test_jars_are_components_with_their_hashes() -> None:
         (digest,) = component["hashes"]
         assert re.fullmatch("[0-9a-f]{64}", digest["content"])
     assert len({component["bom-ref"] for component in components}) == len(components)
+
+
+# -- the wheel ------------------------------------------------------------------------------------
+def test_who_builds_a_wheel_without_the_jar_of_the_log_stores_is_warned(tmp_path: Path, capfd: Any) -> None:
+    source, to = tmp_path / "source", str(tmp_path / "dist")
+    for name in ("airflow_delta_cdc", "spark_jobs", "tools"):
+        shutil.copytree(_ROOT / name, source / name, ignore=shutil.ignore_patterns("*.jar", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(_ROOT / name, source)
+    list(WheelBuilder(str(source)).build(directory=to, versions=["standard"]))
+    assert "lacks the JAR of the log stores" in "".join(capfd.readouterr())
+    (source / "spark_jobs/delta_cdc/launch/delta-cdc-log-store-0123.jar").touch()
+    list(WheelBuilder(str(source)).build(directory=to, versions=["standard"]))
+    assert "lacks" not in "".join(capfd.readouterr())

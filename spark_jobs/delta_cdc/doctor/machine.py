@@ -35,6 +35,7 @@ from delta_cdc.launch.jars import (
     kafka_jars,
     s3_jars,
 )
+from delta_cdc.launch.log_store import log_store_jar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,6 +74,7 @@ def checks(*, timeout: float, kafka: bool = False, s3: bool = False) -> list[Che
         Check("delta-jars", lambda: jars(delta_jars(), is_needed=True)),
         Check("kafka-jars", lambda: jars(kafka_jars(), is_needed=kafka)),
         Check("s3-jars", lambda: jars(s3_jars(), is_needed=s3)),
+        Check("log-stores", log_stores),
         Check("start-archive", lambda: archive(kafka=kafka, s3=s3)),
     ]
 
@@ -211,6 +213,18 @@ def jars(wanted: JarSet, *, is_needed: bool) -> Result:
             f"delete {wanted.path} and run `delta-cdc jars` again.",
         )
     return ok(f"{len(wanted.hashes)} {wanted.title}, unharmed, {wanted.path}")
+
+
+def log_stores() -> Result:
+    """Check that this installation has the JAR of our log stores."""
+    jar = log_store_jar()
+    if jar is not None:
+        return ok(str(jar))
+    return warning(
+        "this installation lacks the JAR of the log stores, so of two drivers, one may overwrite commits of the "
+        "other on a disk or on S3",
+        "install the wheel of a release, or build one with `make wheel`.",
+    )
 
 
 def archive(*, kafka: bool = False, s3: bool = False) -> Result:

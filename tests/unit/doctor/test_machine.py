@@ -236,3 +236,16 @@ def test_what_is_no_json_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().err
     assert "is no JSON" in said
     assert "hidden" not in said
+
+
+def test_an_installation_without_the_jar_of_the_log_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delta_cdc.launch.log_store.FOLDER", tmp_path)
+    [check] = [one for one in machine.checks(timeout=60) if one.name == "log-stores"]
+    found = check.look()
+    assert found.status == "warning"
+    assert "lacks the JAR of the log stores" in found.found
+    assert "make wheel" in found.remedy
+    (tmp_path / "delta-cdc-log-store-0123.jar").touch()
+    assert check.look().status == "ok"

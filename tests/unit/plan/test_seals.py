@@ -198,9 +198,7 @@ def test_the_backup_is_not_asked_where_the_log_proves(tables: Tables) -> None:
     assert tables.apply(backup=never).versions == VersionRange(4, 5)
 
 
-def test_a_target_that_is_gone_is_loaded_again_with_a_warning(
-    tables: Tables, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_target_that_is_gone_is_loaded_again_with_a_warning(tables: Tables, caplog: Any) -> None:
     tables.sealed(3)
     kept = backup_of(tables)
     shutil.rmtree(tables.target.path)
@@ -210,7 +208,7 @@ def test_a_target_that_is_gone_is_loaded_again_with_a_warning(
     assert "does not exist, though pipeline p had watermark 3 in version 0" in warning.getMessage()
 
 
-def test_a_first_load_warns_of_nothing(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_first_load_warns_of_nothing(tables: Tables, caplog: Any) -> None:
     assert [step.kind for step in tables.apply(backup=lambda: None).steps] == ["load"]
     assert not caplog.records
 
