@@ -221,8 +221,8 @@ def log_stores() -> Result:
     if jar is not None:
         return ok(str(jar))
     return warning(
-        "this installation lacks the JAR of the log stores, so of two drivers, one may overwrite commits of the "
-        "other on a disk or on S3",
+        "this installation lacks the JAR of the log stores, so of two drivers, one may overwrite commits of "
+        "the other on a disk or on S3",
         "install the wheel of a release, or build one with `make wheel`.",
     )
 

@@ -155,8 +155,8 @@ async def _warn_of_loss(target: str, memory: Memory) -> None:
     if copy is not None:
         logger.warning(
             "%s does not exist, though pipeline %s had %s in version %s of its target: this run loads it "
-            "again, without its history. If the table was dropped or moved by mistake, end the run, and put it "
-            "back.",
+            "again, without its history. If the table was dropped or moved by mistake, end the run, and put "
+            "it back.",
             target,
             copy.seal.pipeline,
             copy.seal.reach,

@@ -302,7 +302,7 @@ async def _sealed(
 
 
 async def copied_seal(backup: Callable[[], Any] | None) -> WatermarkBackup | None:
-    """Return the watermark backup; None if there is none.
+    """Return the watermark backup; None without one.
 
     :param backup: returns its JSON form, or any other value
     """
