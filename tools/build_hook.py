@@ -21,5 +21,5 @@ class LogStoreHook(BuildHookInterface[Any]):
         if version == "standard" and not any(Path(self.root).glob(_JARS)):
             self.app.display_warning(
                 "This wheel lacks the JAR of the log stores, so Spark uses Delta's own, which lose commits "
-                "of two drivers on a disk and on S3. Run `make wheel` instead, or `make jar` first (with a JDK)."
+                "of two drivers on a disk and on S3. Run `make wheel` instead, or `make jar` (with a JDK)."
             )
