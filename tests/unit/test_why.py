@@ -68,6 +68,18 @@ def test_a_value_older_than_all_changes() -> None:
     assert origins(TargetRow(("1", "3")), changes) == changes
 
 
+def test_a_row_that_ended_before_all_changes() -> None:
+    row = TargetRow(("1", "0"), "2", "9")
+    later = [Change("upsert", "10", ("1", "3"), 10)]
+    for changes in ([], later, [Change("base", None, ("1", "2")), *later]):
+        assert origins(row, changes, older=True) == [Change("base"), Change("base")]
+    # All changes were read, or the row ended later than the first of them.
+    assert origins(row, later) == [Change("upsert", "10", ("1", "3"), 10), None]
+    ended_later = TargetRow(("1", "0"), "2", "11")
+    assert origins(ended_later, later, older=True)[1] is None
+    assert origins(TargetRow(("1", "0"), "2"), later, older=True)[1] is None
+
+
 def test_a_deleted_row_has_the_values_before_its_delete() -> None:
     changes = [
         Change("upsert", "1", ("1",), 1),

@@ -133,15 +133,30 @@ def until(row: TargetRow, changes: Sequence[Change]) -> Sequence[Change]:
     return changes[:last]
 
 
-def origins(row: TargetRow, changes: Sequence[Change]) -> list[Change | None]:
+def origins(row: TargetRow, changes: Sequence[Change], *, older: bool = False) -> list[Change | None]:
     """Return for each value the change that set it: since then, the source has had it without a break.
 
     :param changes: :attr:`Found.changes`
+    :param older: the source had earlier changes, which were not read
     :return: a ``base`` if the value is older than all changes; None if the source has another value, or no
         row, after the last change that the row has taken
     """
+    if older and _ended_before(row, changes):
+        return [Change("base")] * len(row.values)
     taken = until(row, changes)
     return [_origin(value, at, taken) for at, value in enumerate(row.values)]
+
+
+def _ended_before(row: TargetRow, changes: Sequence[Change]) -> bool:
+    """Return whether a row of history ended before the first change that was read."""
+    if row.end is None:
+        return False
+    first = next((one.sequence for one in changes if one.sequence is not None), None)
+    if first is None:
+        return True
+    are_versions = row.end.isdigit() and first.isdigit()
+    # Times sort as their texts.
+    return int(row.end) < int(first) if are_versions else row.end < first
 
 
 def _origin(value: str | None, column: int, taken: Sequence[Change]) -> Change | None:

@@ -350,7 +350,8 @@ class Question:
 
     async def answer(self, found: Found) -> Answer:
         """Return the answer."""
-        sets = [(row, why.origins(row, found.changes)) for row in found.rows]
+        older = self.first > 0
+        sets = [(row, why.origins(row, found.changes, older=older)) for row in found.rows]
         wanted = [change for _, origins in sets for change in origins]
         ends = [_ends(row, found.changes) for row in found.rows]
         last = found.changes[-1] if not found.rows and found.changes else None
