@@ -346,12 +346,14 @@ class Target:
     :param seen: what of the source counted as of the watermark
     :param kept: columns that the source dropped, and that stay
     :param floor: the last version that a repair of a history must not begin at
+    :param orphans: always empty: a feed has the state of each key
     """
 
     source: Source
     watermark: int = -1
     rows: dict[Key, tuple[Row, ...]] = field(default_factory=dict)
     seen: State = field(default_factory=dict)
+    orphans: dict[int, list[Row]] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     floor: int = 0
 

@@ -36,6 +36,7 @@ class Source:
 
     :param added: columns that came later, by version
     :param broken: versions in which the log lost events
+    :param sent_with: the added columns that an event had, by key space, key and sequence
     """
 
     spark: SparkSession
@@ -47,6 +48,7 @@ class Source:
     widened: list[int] = field(default_factory=list)
     broken: list[int] = field(default_factory=list)
     sent: int = 0
+    sent_with: dict[tuple[Any, ...], tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -119,21 +121,19 @@ class Source:
             return self._again(number)
         batch = self.batches[self.sent]
         self.sent += 1
-        if self.added:
-            # Events of one key and sequence must agree, and those that came before have NULL.
-            known = {
-                (space, p.id, p.seq) for earlier in self.batches[: self.sent - 1] for space, p in earlier
-            }
-            batch = [(s, p if (s, p.id, p.seq) in known else self._filled(s, p)) for s, p in batch]
-            self.batches[self.sent - 1] = batch
+        self.batches[self.sent - 1] = batch = [
+            (space, self._filled(space, posted)) for space, posted in batch
+        ]
         return self._append(batch)
 
     def _filled(self, space: int | None, posted: Posted) -> Posted:
-        if posted.op == "truncate" or not posted.values:
+        # Events of one key and sequence must agree: all have the columns that there were at the first one.
+        names = self.sent_with.setdefault((space, posted.id, posted.seq), tuple(self.added.values()))
+        if posted.op == "truncate" or not posted.values or not names:
             return posted
         more = {
             name: random.Random(f"{space} {posted.id} {posted.seq} {name}").choice([0, 1, None])
-            for name in self.added.values()
+            for name in names
         }
         return replace(posted, values={**posted.values, **more})
 
@@ -186,15 +186,15 @@ class Source:
 class Target:
     """What a target must hold: it depends on the events of the log, and on what soft deletes kept.
 
-    :param kept: rows by key space; a reload marks the rows of keys as deleted for which the log no longer has
-        an event with values
+    :param orphans: rows by key space: a reload marks a row as deleted if the log has no event of its key with
+        values any more
     """
 
     source: Source
     watermark: int = -1
     empty: bool = False
     floor: int = 0
-    kept: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    orphans: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def configuration(self) -> Configuration:
@@ -220,7 +220,7 @@ class Target:
 
     def load(self, version: int) -> None:
         """Begin with all events."""
-        self.watermark, self.empty, self.floor, self.kept = version, False, version, {}
+        self.watermark, self.empty, self.floor, self.orphans = version, False, version, {}
 
     reset = load
 
@@ -232,12 +232,17 @@ class Target:
         """Compute all keys from all events."""
         before = self.by_space() if self.configuration.is_soft else {}
         self.load(end)
-        # Of a key that the log still has, :meth:`by_space` shows the row of its events.
-        self.kept = {space: [{**row, DELETED: True} for row in rows] for space, rows in before.items()}
+        known = (
+            {(space, row["id"]) for space, rows in self.by_space().items() for row in rows} if before else ()
+        )
+        self.orphans = {
+            space: [{**row, DELETED: True} for row in rows if (space, row["id"]) not in known]
+            for space, rows in before.items()
+        }
 
     def emptied(self) -> None:
         """Lose all rows."""
-        self.empty, self.kept = True, {}
+        self.empty, self.orphans = True, {}
 
     @property
     def rows(self) -> bool:
@@ -258,7 +263,7 @@ class Target:
             for space, own in events.items()
             if space is not None
         }
-        for space, rows in self.kept.items():
+        for space, rows in self.orphans.items():
             ids = {row["id"] for row in found.get(space, ())}
             names = dict.fromkeys(self.columns)
             found.setdefault(space, []).extend({**names, **row} for row in rows if row["id"] not in ids)
