@@ -127,6 +127,7 @@ class Session:
                     "version": version,
                     "operation": table.info(version)["operation"],
                     "operationParameters": table.info(version)["operationParameters"],
+                    "userMetadata": table.info(version).get("userMetadata"),
                 }
                 for version in versions
             ]

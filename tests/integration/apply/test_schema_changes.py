@@ -18,6 +18,7 @@ from delta_cdc.core import failpoints
 from delta_cdc.core.errors import SchemaChangeInRange, TargetSchemaClash
 from tests.support import oracle
 from tests.support.engine import metadata, newest, table_rows
+from tests.support.event_flow import LogFlow
 from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
@@ -472,3 +473,32 @@ def test_drawn_histories_are_mirrored(spark: SparkSession, tmp_path: Path, seed:
     for end in sorted({draw.randint(2, last), last}):
         history.apply(target, scd, "mirror", ending_version=end)
         history.check(target, scd, version=end)
+
+
+def test_a_plan_that_comes_after_the_target_was_widened_is_skipped(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    source = str(tmp_path / "source")
+    spark.sql(
+        f"CREATE TABLE delta.`{source}` (id INT, n INT) USING delta TBLPROPERTIES "
+        "('delta.enableChangeDataFeed' = 'true', 'delta.enableTypeWidening' = 'true')"
+    )
+    options = {
+        "source_kind": "change_feed",
+        "keys": ["id"],
+        "stored_as_scd_type": 1,
+        "schema_evolution": "widen",
+        "versions_per_commit": 1,
+    }
+    flow = LogFlow(spark, source, str(tmp_path / "target"), options, pipeline="p")
+    flow.apply(0)
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 1)")
+    spark.sql(f"ALTER TABLE delta.`{source}` ALTER COLUMN n TYPE BIGINT")
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (2, 5000000000)")
+    late = flow.planned(3)
+    assert late is not None
+    assert [step.starting_version for step in late.steps] == [1, 2]
+    flow.apply(3)
+    # Its first step reads an INT column, and the target's is BIGINT by now.
+    flow.run_late(late)
+    assert sorted(row["n"] for row in flow.rows()) == [1, 5000000000]

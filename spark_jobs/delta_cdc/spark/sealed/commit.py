@@ -28,6 +28,8 @@ _TXN_APP = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION = "spark.databricks.delta.write.txnVersion"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
+#: How many commits are searched for a later seal.
+_NEWEST = 100
 _CONFLICTS = (
     "ConcurrentTransactionException",
     "ConcurrentAppendException",
@@ -196,6 +198,22 @@ def overtaken(session: SparkSession, target: str, planned_on: TableVersion, now:
     return None
 
 
+def is_overtaken(
+    session: SparkSession, target: str, planned_on: TableVersion, pipeline: str, number: int
+) -> bool:
+    """Return whether a commit after ``planned_on`` has a seal of the pipeline with this or a later number."""
+    rows = session.sql(f"DESCRIBE HISTORY {table(target)} LIMIT {_NEWEST}").select("version", "userMetadata")
+    seals = [
+        Seal.from_json(row["userMetadata"]) for row in rows.collect() if row["version"] > planned_on.version
+    ]
+    return any(seal is not None and seal.pipeline == pipeline and seal.number >= number for seal in seals)
+
+
+def taken_number(pipeline: str, number: int) -> str:
+    """Return why a step commits nothing whose number another commit has taken."""
+    return f"a seal >= {number} of pipeline {pipeline} exists"
+
+
 def commit(session: SparkSession, seal: Seal, write: Callable[[], object], into: Destination) -> CommitResult:
     """Run the sealed statement of a step, between two failpoints for tests."""
     failpoints.reached("before_commit")
@@ -230,7 +248,7 @@ def attempt(
         raise refusal from error
     version = value_of(session, LAST_COMMIT)
     if version is None:
-        return CommitResult("skipped", message=f"a seal >= {seal.number} of pipeline {seal.pipeline} exists")
+        return CommitResult("skipped", message=taken_number(seal.pipeline, seal.number))
     return CommitResult("committed", version=int(version))
 
 

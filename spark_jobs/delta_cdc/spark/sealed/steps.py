@@ -14,12 +14,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from delta_cdc.core import failpoints
+from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import JobResult, SealedSpec
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.spark.changes import feed
-from delta_cdc.spark.sealed.commit import changed_since, commit, is_conflict, logs_loaded, look, overtaken
+from delta_cdc.spark.sealed.commit import (
+    changed_since,
+    commit,
+    is_conflict,
+    is_overtaken,
+    logs_loaded,
+    look,
+    overtaken,
+    taken_number,
+)
 from delta_cdc.spark.sealed.commit_files import commit_hash, own_commit_hash
 from delta_cdc.spark.sealed.constraints import Destination, refused
 
@@ -253,8 +263,16 @@ class SealedSteps(ABC, Generic[S, P]):
 
         :raises NotCommitted: source or table are not as planned
         """
-        with logs_loaded(self.session, *self.logs(step)):
-            prepared = self.prepare(step)
+        try:
+            with logs_loaded(self.session, *self.logs(step)):
+                prepared = self.prepare(step)
+        except DeltaCdcError as error:
+            # The step of a plan that another run has overtaken may no longer fit the table's columns.
+            if step.planned_on is not None and is_overtaken(
+                self.session, self.spec.into, step.planned_on, self.spec.pipeline, step.seal_number
+            ):
+                raise NotCommitted("skipped", taken_number(self.spec.pipeline, step.seal_number)) from error
+            raise
         failpoints.reached("planned")
         with ThreadPoolExecutor(1) as pool:
             changed_table = pool.submit(self._changed_table, step)
