@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.column_changes import FOLLOWED, FOLLOWED_BY_LOGS, compare, reuses_name
@@ -135,11 +136,12 @@ async def check(
             notes = (note,)
     schemas, splits = {before: last}, set()
     target = observed.recorded.target if observed is not None and observed.recorded is not None else None
+    kinds = _lossy_kinds([last, *(metadata for _, metadata in described)])
     for commit, now in described:
         log.columns(now, commit.version)
         changes = compare(last.schema_string, now.schema_string, by_id=now.id == last.id)
         for change in changes:
-            _refuse(log, commit, change, options, target)
+            _refuse(log, commit, change, options, target, kinds)
         lossy = [f"column {change}" for change in changes if change.is_lossy]
         if lossy:
             splits.add(commit.version)
@@ -239,8 +241,12 @@ def _refuse(
     change: ColumnChange,
     options: ApplyOptions | None,
     target: TableState | None,
+    kinds: frozenset[str],
 ) -> None:
-    """Refuse one change that the options do not follow."""
+    """Refuse one change that the options do not follow.
+
+    :param kinds: of all lossy changes of the range
+    """
     policy = options.schema_evolution if options is not None else "none"
     followed = FOLLOWED.get(policy, frozenset())
     if change.kind == "added" and options is not None:
@@ -250,9 +256,9 @@ def _refuse(
     remedy = _RELOAD.format(before=commit.version - 1)
     if change.kind not in followed:
         possible = FOLLOWED_BY_LOGS if options is not None and options.writes_events else tuple(FOLLOWED)
-        policies = [repr(name) for name in possible if change.kind in FOLLOWED[name]]
+        policies, all_of_them = _following(change, kinds, possible)
         if options is not None and policies:
-            remedy = f"{_set_policy(policies, change, options, target)}; or {remedy}"
+            remedy = f"{_set_policy(policies, change, options, target, all_of_them)}; or {remedy}"
         raise schema_changed(log, commit, f"column {change}", remedy)
     assert options is not None
     use = _use(change.path[0], options)
@@ -271,14 +277,40 @@ def _refuse(
         _refuse_unmapped(log, commit.version, change, target)
 
 
+def _lossy_kinds(schemas: Sequence[MetaData]) -> frozenset[str]:
+    """Return the kinds of the lossy changes from each schema to the next."""
+    changes = (
+        change
+        for before, after in pairwise(schemas)
+        for change in compare(before.schema_string, after.schema_string, by_id=before.id == after.id)
+    )
+    return frozenset(change.kind for change in changes if change.is_lossy)
+
+
+def _following(change: ColumnChange, kinds: frozenset[str], possible: Sequence[str]) -> tuple[list[str], str]:
+    """Return the policies that follow all changes of a range, or else this one, and what they follow.
+
+    :param kinds: of the changes of the range
+    """
+    policies = [repr(name) for name in possible if kinds <= FOLLOWED[name]]
+    if policies:
+        return policies, "all changes of the range" if len(kinds) > 1 else "this change"
+    return [repr(name) for name in possible if change.kind in FOLLOWED[name]], "this change"
+
+
 def _set_policy(
-    policies: Sequence[str], change: ColumnChange, options: ApplyOptions, target: TableState | None
+    policies: Sequence[str],
+    change: ColumnChange,
+    options: ApplyOptions,
+    target: TableState | None,
+    what: str = "this change",
 ) -> str:
     """Return the remedy to choose a policy; for a target that cannot follow it yet, with the ALTER before it.
 
     :param policies: those that follow the change, the least first
+    :param what: all that they follow
     """
-    text = f"set schema_evolution in policies to {' or '.join(policies)}, which follows this change"
+    text = f"set schema_evolution in policies to {' or '.join(policies)}, which follows {what}"
     if change.kind == "widened" or options.select or target is None or not _is_unmapped(target):
         return text
     if len(policies) == 1:

@@ -73,6 +73,22 @@ def test_the_default_is_strict_and_names_the_policies_that_follow(
     assert "schema_evolution" not in str(failed.value)
 
 
+def test_the_remedy_follows_the_later_changes_of_the_range_too(mapped: Tables) -> None:
+    mapped.source.alter(ID, NAME, WIDE)
+    mapped.source.append()
+    mapped.source.alter(ID, NAME)
+    with pytest.raises(SchemaChangeInRange, match="size changed its type") as failed:
+        steps(mapped, "additive")
+    text = "to 'keep_dropped' or 'mirror', which follows all changes of the range"
+    assert text in str(failed.value)
+    # No policy follows a column of another type: then the first change alone decides.
+    mapped.source.alter(ID, field_of("name", "integer", mapped=2))
+    with pytest.raises(
+        SchemaChangeInRange, match="'widen' or 'keep_dropped' or 'mirror', which follows this"
+    ):
+        steps(mapped, "additive")
+
+
 @pytest.mark.parametrize(
     ("policy", "after", "message"),
     [
