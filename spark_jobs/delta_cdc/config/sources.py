@@ -33,7 +33,6 @@ _OF_A_SOURCE = (
 )
 #: Those of them that say what an event means.
 _OF_EVENTS = ("apply_as_truncates", "columns_to_update")
-#: Suffix of the name of the log.
 #: The end of the location of a change log beside its target.
 LOG = "__log"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_\-]*")

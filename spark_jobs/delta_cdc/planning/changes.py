@@ -96,8 +96,8 @@ def _too_long(uri: str, versions: VersionRange, at: int) -> RangeTooLong:
         f"{read_methods.MOST_VERSIONS} versions with changes one by one, in at most "
         f"{read_methods.MOST_PARTS} parts. In at most {read_methods.MOST_COMPARED} of these versions, "
         "Delta's own reader may have to compare deletion vectors.",
-        remedy=f"read versions {first}-{last} first, and continue at {at}; or stage them with "
-        "DeltaReadChangesOperator, which divides the range automatically.",
+        remedy=f"read versions {first}-{last} first, and continue at {at}. For the changes since a "
+        "watermark, DeltaReadChangesOperator divides the range.",
     )
 
 

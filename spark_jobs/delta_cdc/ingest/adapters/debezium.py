@@ -39,6 +39,9 @@ _NO_IMAGE = Invalid("no value for after, or of a delete for before or a key")
 _NO_ROW = Invalid("before or after is no object")
 _DOCUMENT = Invalid("before or after is no object, but text: documents of MongoDB need the adapter 'mongodb'")
 _IMAGE = (dict, type(None))
+#: All members of a heartbeat, and of a record of a transaction (``provide.transaction.metadata``).
+_HEARTBEAT = {"ts_ms"}
+_TRANSACTION = {"status", "id", "event_count", "data_collections", "ts_ms"}
 #: Operations whose row is a new one, so that no value of an older row stays.
 _NEW = ("c", "r")
 #: The most microseconds of the year 9999, and the units of clocks, the finest first.
@@ -157,6 +160,8 @@ class Debezium(OfTable):
 
     def _read_event(self, record: Record, message: Unpacked) -> Sequence[Event] | Invalid:
         envelope, schema, is_flat = message
+        if is_flat is None and _is_of_connector(envelope):
+            return ignored()
         row = envelope if self._unwrapped and is_flat is None else None
         encodings = None
         if schema is not None:
@@ -405,3 +410,12 @@ def _key(key: Any) -> tuple[dict[str, Any] | None, Any]:
     if schema is not None and payload is not None and len(key) == 2:
         return (payload, schema) if isinstance(payload, dict) else (None, None)
     return key, None
+
+
+def _is_of_connector(message: Mapping[str, Any]) -> bool:
+    """Return whether a message is about the connector itself, and has nothing of a table."""
+    names = message.keys()
+    if names == _HEARTBEAT:
+        return True
+    is_transaction = {"status", "id"} <= names and names <= _TRANSACTION
+    return is_transaction and message["status"] in ("BEGIN", "END")
