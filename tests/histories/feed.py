@@ -111,6 +111,7 @@ class Source:
 
     :param changes: of columns, by version: kind, name and new name
     :param types: of the value columns, by version
+    :param without_rows: versions that change no rows
     """
 
     spark: SparkSession
@@ -121,6 +122,7 @@ class Source:
     states: list[State] = field(default_factory=list)
     types: list[dict[str, str]] = field(default_factory=list)
     changes: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    without_rows: set[int] = field(default_factory=set)
 
     @property
     def name(self) -> str:
@@ -163,12 +165,18 @@ class Source:
         self.types.append(kinds)
         if change is not None:
             self.changes[self.newest] = change
+        if change is not None or name == "optimize":
+            self.without_rows.add(self.newest)
         assert newest(self.path) == self.newest, f"{name} made version {newest(self.path)}"
 
     def refusals(self, first: int, end: int, policy: str) -> list[int]:
         """Return the versions of a range whose changes of columns a policy does not follow."""
         level = POLICIES.index(policy)
         return [v for v, (kind, *_) in self.changes.items() if first <= v <= end and _NEEDS[kind] > level]
+
+    def is_idle(self, first: int, end: int) -> bool:
+        """Return whether a range changes no rows: then a run has nothing to do, and refuses nothing."""
+        return self.without_rows.issuperset(range(first, end + 1))
 
     def needed(self, first: int, end: int, policy: str) -> str:
         """Return the least policy that follows all changes of a range, at least ``policy``."""

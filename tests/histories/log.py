@@ -96,6 +96,10 @@ class Source:
         """Return the versions of a range whose changes of columns a policy does not follow."""
         return [version for version in self.widened if first <= version <= end and policy == "additive"]
 
+    def is_idle(self, first: int, end: int) -> bool:
+        """Return whether a range has no events; a run without events may refuse all the same."""
+        return False
+
     def needed(self, first: int, end: int, policy: str) -> str:
         """Return the least policy that follows all changes of a range, at least ``policy``."""
         return "widen" if self.refusals(first, end, policy) else policy

@@ -191,6 +191,9 @@ class Run:
             self._apply()
             return
         refused = self.source.refusals(first, end, self.policy)
+        if refused and self.source.is_idle(first, end):
+            self._apply(end)
+            return
         lost = self.source.misfits(first, end)
         if not refused and not lost:
             self._apply(end)
