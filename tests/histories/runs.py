@@ -284,7 +284,7 @@ class Run:
             repair, where = {"starting_version": start, "ending_version": end}, f"`{self._start}` >= {start}"
         else:
             return
-        if self.arguments.get("delete_mode") == "soft" and self.seed % 2:
+        if self.arguments.get("delete_mode") == "soft" and (self.seed % 2 or self.target.orphans):
             where += " AND NOT _deleted"
         if "rules" not in self.arguments:
             self.spark.sql(self._damage(draw, where))

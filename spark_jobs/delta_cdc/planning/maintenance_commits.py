@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec, maintenance_tags
-from delta_cdc.planning.seal_chain import Back, SealChain
+from delta_cdc.planning.seal_chain import Back, SealChain, any_seal_of, restores
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterable
+
     from delta_cdc.core.spec import OptimizeSpec
-    from delta_cdc.delta_log.actions import CommitInfo
+    from delta_cdc.delta_log.actions import Commit, CommitInfo
     from delta_cdc.delta_log.table import DeltaLog
 
 #: Number of commits to search for the last maintenance; if it lies further back, it is due again.
@@ -43,6 +45,32 @@ def erases(info: CommitInfo) -> bool:
     """Return whether a commit is that of an erasure: it only deletes rows of erased keys."""
     is_tagged = maintenance_tags.read(info.user_metadata, "erase") is not None
     return is_tagged and info.operation == "MERGE" and _only_deletes(info)
+
+
+def is_foreign(commit: Commit) -> bool:
+    """Return whether a commit changed rows of a target, and neither a pipeline nor our maintenance made it.
+
+    A RESTORE is not one: the seal in effect accounts for it.
+    """
+    if not commit.changes_data or restores(commit) or any_seal_of(commit) is not None:
+        return False
+    return not erases(commit.info) and expired_below(commit.info) is None
+
+
+async def foreign_commits(commits: AsyncIterable[Commit], most: int) -> list[str]:
+    """Return the operations and versions of commits that others made, since all rows were loaded.
+
+    :param commits: of a target, newest first
+    :param most: so many are looked for
+    """
+    found: list[str] = []
+    async for commit in commits:
+        if is_foreign(commit):
+            found.append(f"{commit.info.operation or 'a commit'} in version {commit.version}")
+        seal = any_seal_of(commit)
+        if len(found) == most or (seal is not None and seal.step.kind in ("load", "reset")):
+            break
+    return found
 
 
 def _only_deletes(info: CommitInfo) -> bool:

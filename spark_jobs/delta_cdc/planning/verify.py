@@ -31,6 +31,7 @@ from delta_cdc.core.checks import (
     skipped,
 )
 from delta_cdc.core.errors import (
+    DeltaCdcError,
     InvalidConfiguration,
     LogGap,
     NotADeltaTable,
@@ -58,7 +59,7 @@ from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import modes, preconditions, ranges
 from delta_cdc.planning.erased_keys import left_out
-from delta_cdc.planning.maintenance_commits import backwards
+from delta_cdc.planning.maintenance_commits import MOST_COMMITS, backwards, foreign_commits
 from delta_cdc.planning.observe import Observation
 from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
@@ -84,6 +85,8 @@ _NO_PROOF = (
 )
 #: Errors that mean that a version of the source can no longer be read.
 _LOST = (LogGap, VersionsExpired)
+#: How many commits of other writers are named.
+_NAMED = 5
 #: Options in which two pipelines must agree to have the same rows.
 SAME_ROWS = ("keys", "where", "select", "apply_as_deletes", "apply_as_truncates", "source_kind")
 
@@ -351,8 +354,24 @@ async def _comparison(
             return (await ranges.load_step(observed, seal.watermark.version))[0]
         (step,) = (await modes.reload(observed, None)).steps
     except _LOST as error:
-        return skipped(EQUALS_SOURCE, error.message)
+        return await _without_source(request, recorded, error)
     return step
+
+
+async def _without_source(request: VerifyRequest, recorded: RecordedWatermark, error: DeltaCdcError) -> Check:
+    """Return what the target's log alone shows, if its rows cannot be compared with those of the source."""
+    version = recorded.target.version
+    commits = backwards(request.log_of(request.target), version, MOST_COMMITS)
+    others = await foreign_commits(commits, _NAMED)
+    again = "run the pipeline, and verify again directly after it, when the source still has these rows."
+    if not others:
+        return skipped(EQUALS_SOURCE, f"{error.message} To compare, {again}")
+    return finding(
+        EQUALS_SOURCE,
+        f"{error.message} And no pipeline made these changes of the target: {', '.join(others)}.",
+        f'to compare, {again} An apply with mode="reload" makes the newest rows equal to the source.',
+        count=len(others),
+    )
 
 
 # -- the other target -----------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.validation import described, options_of
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
+from delta_cdc.planning.maintenance_commits import foreign_commits
 from delta_cdc.planning.plan import JobPlan, readable
 from delta_cdc.planning.quarantine import state_of
 from delta_cdc.planning.reconcile import reconcile_async
@@ -440,12 +441,7 @@ class Question:
 
     async def _other_writers(self) -> str:
         """Return a sentence about commits of the target that no pipeline made."""
-        others = []
-        async for commit in _back(self.log, self.target.version):
-            if any_seal_of(commit) is None and commit.changes_data:
-                others.append(f"{commit.info.operation or 'a commit'} in version {commit.version}")
-            if len(others) > _NAMED:
-                break
+        others = await foreign_commits(_back(self.log, self.target.version), _NAMED + 1)
         text = "Some values are not those that the source has now."
         if others:
             more = " and others" if len(others) > _NAMED else ""

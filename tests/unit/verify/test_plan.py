@@ -179,6 +179,12 @@ def test_a_version_that_nobody_can_read_any_more(tables: Tables) -> None:
     assert (found.status, "deletedFileRetentionDuration" in found.detail) == ("skipped", True)
     assert told(plan)["watermark"] == "ok"
     assert plan.spec.checks == ("null_keys", "unique_keys")
+    # A change by hand is a finding, even if there is nothing to compare the rows with.
+    tables.target.append()
+    found = check_of(planned(tables, now=late), "equals_source")
+    assert (found.status, found.count) == ("finding", 1)
+    assert "no pipeline made these changes of the target: WRITE in version 2." in found.detail
+    assert 'mode="reload"' in found.remedy
     # The newest version is there for as long as the table is.
     tables.sealed(5, number=102)
     assert "equals_source" in (planned(tables, now=late).spec or pytest.fail("nothing to do")).checks
