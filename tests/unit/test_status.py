@@ -126,6 +126,21 @@ def test_maintenance_after_the_watermark_leaves_the_log_too(tables: Tables) -> N
     assert found.findings[0].startswith("Version 6 of the source, the first one after the watermark,")
 
 
+def test_a_vacuum_that_kept_files_for_less_time_than_the_table_says(tables: Tables) -> None:
+    tables.sealed(2)
+    kept = {"defaultRetentionMillis": str(7 * DAY)}
+    tables.source.commit("VACUUM START", parameters=kept, at=NOW)
+    tables.source.commit("VACUUM END", at=NOW)
+    before = look(tables)
+    assert not before.findings
+    tables.source.commit("VACUUM START", parameters={**kept, "specifiedRetentionMillis": "0"}, at=NOW)
+    found = look(tables)
+    assert found.readable_until is not None
+    assert before.readable_until is not None
+    assert found.readable_until < before.readable_until
+    assert "may have lost its files to the VACUUM in version 8: run the pipeline." in found.findings[0]
+
+
 def test_versions_that_are_gone_already(tables: Tables) -> None:
     from deltalake import DeltaTable
 

@@ -26,6 +26,7 @@ from delta_cdc.planning import preconditions
 from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ingested
 from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.shadow import comparisons
+from delta_cdc.planning.vacuum import reached
 from delta_cdc.planning.written import bytes_of, sealed_counts
 
 if TYPE_CHECKING:
@@ -335,9 +336,23 @@ def _terms(
     if changing is not None:
         subject = f"Version {changing.version} of the source, the oldest change that is not applied,"
         terms.append(_term(subject, changing, FILE_RETENTION, state, now))
+        terms += _vacuumed(subject, changing, unread)
     terms.sort(key=lambda term: term[0])
     warnings = [warning for _, warning in terms if warning is not None]
     return _iso(terms[0][0]) if terms else None, warnings
+
+
+def _vacuumed(subject: str, changing: Commit, unread: tuple[Commit, ...]) -> list[tuple[int, str | None]]:
+    """Return since when a VACUUM may have deleted files of a change, and a warning; nothing without one."""
+    for commit in unread:
+        until = reached(commit)
+        if until is not None and until >= changing.timestamp:
+            text = (
+                f"{subject} may have lost its files to the VACUUM in version {commit.version}: run the "
+                f"pipeline. If it cannot read them: {VERSIONS_EXPIRED_REMEDY}"
+            )
+            return [(commit.timestamp, text)]
+    return []
 
 
 def _term(

@@ -153,7 +153,9 @@ def reached(commit: Commit) -> int | None:
     """
     if commit.info.operation != "VACUUM START":
         return None
-    kept = commit.info.whole_parameter("defaultRetentionMillis")
+    # RETAIN n HOURS, or else the table's property.
+    kept = commit.info.whole_parameter("specifiedRetentionMillis")
+    kept = commit.info.whole_parameter("defaultRetentionMillis") if kept is None else kept
     return None if kept is None else commit.timestamp - kept
 
 

@@ -265,9 +265,14 @@ def test_until_when_deleted_rows_can_be_read(tables: Tables) -> None:
     until = dt.datetime.fromisoformat(found["statistics_until"]).timestamp() * 1000
     assert 0 <= until - 30 * day - removed < day
     assert found["statistics_version"] == 6
+    # RETAIN 240 HOURS counts, and not the table's property.
+    longer = {"defaultRetentionMillis": "0", "specifiedRetentionMillis": str(10 * day)}
+    source.commit("VACUUM START", at=removed + 1_000, parameters=longer)
+    source.commit("VACUUM END", at=removed + 1_000)
+    assert run_sync(remains(source.uri)) == {**found, "version": 8}
     source.commit("VACUUM START", at=removed + 1_000, parameters={"defaultRetentionMillis": "0"})
     # It was killed, and may have deleted only some files.
-    assert run_sync(remains(source.uri)) == {**found, "version": 7}
+    assert run_sync(remains(source.uri)) == {**found, "version": 9}
     source.commit("VACUUM START", at=removed + 1_500, parameters={"defaultRetentionMillis": "0"})
     source.commit("VACUUM END", at=removed + 2_000)
     found = run_sync(remains(source.uri))
