@@ -41,3 +41,9 @@ def test_wide_characters_take_two_columns() -> None:
 
 def test_numbers_among_texts_stay_at_the_left() -> None:
     assert grid([{"v": 1}, {"v": "all"}]).splitlines() == ["v", "---", "1", "all"]
+
+
+def test_a_caller_may_allow_wider_values() -> None:
+    long = "x" * 61
+    assert long not in grid([{"counts": long}])
+    assert long in grid([{"counts": long}], widest=61)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from delta_cdc.run.batch import PipelineResult
 
 _PARALLEL = 8
+#: The counts of an ingest and an apply of all kinds fit in.
+_WIDEST = 250
 
 
 def add(commands: Any) -> None:
@@ -63,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
     rows = [_row(result) for result in results]
     errors = [f"{row['pipeline']}: {row['error']}" for row in rows if row["error"]]
-    text = "\n".join([grid([_for_people(row) for row in rows]), *errors])
+    text = "\n".join([grid([_for_people(row) for row in rows], widest=_WIDEST), *errors])
     print(json.dumps(rows, indent=2) if arguments.json else text)
     return 1 if errors else 0
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 WIDEST = 60
 
 
-def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
+def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = (), *, widest: int = WIDEST) -> str:
     """Return rows as a text table: a header, a rule, and a line for each row.
 
     Numbers are right-aligned, None is empty, lists and mappings are written with commas, and unprintable
@@ -21,14 +21,15 @@ def grid(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
 
     :param rows: the rows, as mappings by column name; a row may lack columns
     :param columns: which columns, in which order; empty: all, in order of appearance
+    :param widest: the maximum width of a value, in terminal columns
     :return: the lines, without a final end of line; empty without rows and columns
     """
     names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))
     if not names:
         return ""
     numbers = [_is_number(name, rows) for name in names]
-    cells = [[clipped(_text(row.get(name)), WIDEST) for name in names] for row in rows]
-    return "\n".join(aligned([clipped(name, WIDEST) for name in names], cells, numbers))
+    cells = [[clipped(_text(row.get(name)), widest) for name in names] for row in rows]
+    return "\n".join(aligned([clipped(name, widest) for name in names], cells, numbers))
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> Iterator[str]:
