@@ -155,6 +155,17 @@ def test_jars_are_components_with_their_hashes() -> None:
     assert len({component["bom-ref"] for component in components}) == len(components)
 
 
+def test_the_image_has_all_files_that_the_build_needs() -> None:
+    build = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    hook = build["targets"]["wheel"]["hooks"]["custom"]["path"]
+    for needed in (hook, "spark_jobs", "airflow_delta_cdc", "pyproject.toml", "README.md", "LICENSE"):
+        assert f"!{needed}\n" in (_ROOT / ".dockerignore").read_text(encoding="utf-8"), needed
+        copied = re.findall(
+            r"^COPY (.*)$", (_ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8"), re.M
+        )
+        assert any(needed in line.split()[1:-1] for line in copied), needed
+
+
 # -- the wheel ------------------------------------------------------------------------------------
 def test_who_builds_a_wheel_without_the_jar_of_the_log_stores_is_warned(tmp_path: Path, capfd: Any) -> None:
     source, to = tmp_path / "source", str(tmp_path / "dist")

@@ -78,6 +78,11 @@ def test_a_row_that_ended_before_all_changes() -> None:
     ended_later = TargetRow(("1", "0"), "2", "11")
     assert origins(ended_later, later, older=True)[1] is None
     assert origins(TargetRow(("1", "0"), "2"), later, older=True)[1] is None
+    # A row that is marked as deleted, and whose delete was not read.
+    assert origins(TargetRow(("1",), deleted=True), [], older=True) == [Change("base")]
+    assert origins(TargetRow(("1",), deleted=True), []) == [None]
+    times = [Change("upsert", "2026-01-02 00:00:00", ("1",), 10)]
+    assert origins(TargetRow(("2",), "x", "2026-01-01 10:00:00"), times, older=True) == [Change("base")]
 
 
 def test_a_deleted_row_has_the_values_before_its_delete() -> None:

@@ -10,6 +10,7 @@ Standard library only: this module travels to the Spark driver.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core import codec
@@ -148,15 +149,17 @@ def origins(row: TargetRow, changes: Sequence[Change], *, older: bool = False) -
 
 
 def _ended_before(row: TargetRow, changes: Sequence[Change]) -> bool:
-    """Return whether a row of history ended before the first change that was read."""
+    """Return whether a row ended before the first change that was read."""
     if row.end is None:
-        return False
+        return row.deleted and all(change.values is not None for change in changes)
     first = next((one.sequence for one in changes if one.sequence is not None), None)
     if first is None:
         return True
-    are_versions = row.end.isdigit() and first.isdigit()
-    # Times sort as their texts.
-    return int(row.end) < int(first) if are_versions else row.end < first
+    try:
+        return Decimal(row.end) < Decimal(first)
+    except InvalidOperation:
+        # Times sort as their texts.
+        return row.end < first
 
 
 def _origin(value: str | None, column: int, taken: Sequence[Change]) -> Change | None:

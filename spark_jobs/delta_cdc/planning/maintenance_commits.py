@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import codec, maintenance_tags
-from delta_cdc.planning.seal_chain import Back, SealChain, any_seal_of, restores
+from delta_cdc.planning.seal_chain import Back, SealChain, any_seal_of, restored_version, restores
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable
+    from collections.abc import Collection
 
     from delta_cdc.core.spec import OptimizeSpec
     from delta_cdc.delta_log.actions import Commit, CommitInfo
@@ -57,18 +57,30 @@ def is_foreign(commit: Commit) -> bool:
     return not erases(commit.info) and expired_below(commit.info) is None
 
 
-async def foreign_commits(commits: AsyncIterable[Commit], most: int) -> list[str]:
-    """Return the operations and versions of commits that others made, since all rows were loaded.
+def in_effect(log: DeltaLog, newest: int) -> Back:
+    """Return the newest commits from a version back, without those that a RESTORE to a version undid."""
 
-    :param commits: of a target, newest first
+    def restored(commit: Commit) -> int:
+        version = restored_version(commit)
+        return commit.version - 1 if version is None else version
+
+    return Back(log.history(), newest, max(-1, newest - MOST_COMMITS), restored=restored)
+
+
+async def foreign_commits(
+    log: DeltaLog, newest: int, most: int, after: Collection[str] = ("load", "reset", "baseline")
+) -> list[str]:
+    """Return the operations and versions of commits that others made to a target, newest first.
+
     :param most: so many are looked for
+    :param after: kinds of seals before which nothing counts
     """
     found: list[str] = []
-    async for commit in commits:
+    async for commit in in_effect(log, newest):
+        seal = any_seal_of(commit)
         if is_foreign(commit):
             found.append(f"{commit.info.operation or 'a commit'} in version {commit.version}")
-        seal = any_seal_of(commit)
-        if len(found) == most or (seal is not None and seal.step.kind in ("load", "reset")):
+        if len(found) == most or (seal is not None and seal.step.kind in after):
             break
     return found
 

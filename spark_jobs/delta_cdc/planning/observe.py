@@ -154,9 +154,8 @@ async def _warn_of_loss(target: str, memory: Memory) -> None:
     copy = await copied_seal(memory.backup)
     if copy is not None:
         logger.warning(
-            "%s does not exist, though pipeline %s had %s in version %s of its target: this run loads it "
-            "again, without its history. If the table was dropped or moved by mistake, end the run, and put "
-            "it back.",
+            "%s does not exist, though pipeline %s had %s in version %s of its target: a load makes it again "
+            "without its history. If the table was dropped or moved by mistake, put it back first.",
             target,
             copy.seal.pipeline,
             copy.seal.reach,

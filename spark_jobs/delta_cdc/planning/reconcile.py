@@ -17,6 +17,7 @@ from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import (
     CorruptLog,
     LogGap,
+    LogLineTooLong,
     LogTooLarge,
     NotADeltaTable,
     PipelineTakenOver,
@@ -250,8 +251,7 @@ async def _reconciled(
         recorded = await _sealed(history, walk, walk.seal, walk.commit, state, stored, backup)
         planned = walk.seal.step.planned_on
         if thorough and planned is not None and planned.commit_hash is not None:
-            # Behind a checkpoint, nothing else reads the commit that the newest seal was planned on.
-            await history.read([planned.version])
+            await _read_base(history, planned.version)
         # This has read older commits, too.
         chain.compare()
     else:
@@ -564,6 +564,15 @@ async def _refuse_left_files(log: DeltaLog, walk: _Walk) -> None:
                 "that an earlier commit is not the one that it replaced",
                 -1,
             )
+
+
+async def _read_base(history: History, version: int) -> None:
+    """Read the commit that the newest seal was planned on: behind a checkpoint, nothing else reads it."""
+    try:
+        await history.read([version])
+    except (CorruptLog, LogLineTooLong, LogTooLarge) as error:
+        # Delta does not need it either, so a damaged old commit must not stop the pipeline.
+        logger.info("Version %s is not compared: %s", version, error)
 
 
 async def _files(log: DeltaLog, version: int) -> frozenset[tuple[str, str, int]] | None:

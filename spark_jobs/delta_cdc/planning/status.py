@@ -336,20 +336,26 @@ def _terms(
     if changing is not None:
         subject = f"Version {changing.version} of the source, the oldest change that is not applied,"
         terms.append(_term(subject, changing, FILE_RETENTION, state, now))
-        terms += _vacuumed(subject, changing, unread)
+        terms += _vacuumed(unread)
     terms.sort(key=lambda term: term[0])
     warnings = [warning for _, warning in terms if warning is not None]
     return _iso(terms[0][0]) if terms else None, warnings
 
 
-def _vacuumed(subject: str, changing: Commit, unread: tuple[Commit, ...]) -> list[tuple[int, str | None]]:
-    """Return since when a VACUUM may have deleted files of a change, and a warning; nothing without one."""
+def _vacuumed(unread: tuple[Commit, ...]) -> list[tuple[int, str | None]]:
+    """Return since when a VACUUM may have deleted files of a change, and a warning; nothing without one.
+
+    It deletes files that were removed, and those of the change feed. Commits that only add files lose none.
+    """
+    losing = [commit for commit in unread if commit.n_removes or commit.has_cdc]
     for commit in unread:
         until = reached(commit)
-        if until is not None and until >= changing.timestamp:
+        lost = next((one for one in losing if until is not None and one.timestamp <= until), None)
+        if lost is not None:
             text = (
-                f"{subject} may have lost its files to the VACUUM in version {commit.version}: run the "
-                f"pipeline. If it cannot read them: {VERSIONS_EXPIRED_REMEDY}"
+                f"Version {lost.version} of the source, which is not applied, may have lost its files to the "
+                f"VACUUM in version {commit.version}: run the pipeline. If it cannot read them: "
+                f"{VERSIONS_EXPIRED_REMEDY}"
             )
             return [(commit.timestamp, text)]
     return []

@@ -36,11 +36,11 @@ from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.validation import described, options_of
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
-from delta_cdc.planning.maintenance_commits import foreign_commits
+from delta_cdc.planning.maintenance_commits import foreign_commits, in_effect
 from delta_cdc.planning.plan import JobPlan, readable
 from delta_cdc.planning.quarantine import state_of
 from delta_cdc.planning.reconcile import reconcile_async
-from delta_cdc.planning.seal_chain import Back, any_seal_of, restored_version, seal_of
+from delta_cdc.planning.seal_chain import any_seal_of, seal_of
 from delta_cdc.planning.size import table_size
 from delta_cdc.planning.taken_files import QUARANTINE, beside
 
@@ -200,19 +200,11 @@ async def _version(at: str, log: DeltaLog, newest: TableState) -> int:
 
 
 async def _seal_at(log: DeltaLog, version: int, pipeline: str) -> Seal | None:
-    async for commit in _back(log, version):
+    async for commit in in_effect(log, version):
         seal = seal_of(commit, pipeline)
         if seal is not None:
             return seal
     return None
-
-
-def _back(log: DeltaLog, newest: int) -> Back:
-    def restored(commit: Commit) -> int:
-        version = restored_version(commit)
-        return commit.version - 1 if version is None else version
-
-    return Back(log.history(), newest, max(-1, newest - _MOST_COMMITS), restored=restored)
 
 
 def _key(request: WhyRequest, options: ApplyOptions, uri: str) -> dict[str, str]:
@@ -351,7 +343,7 @@ class Question:
 
     async def answer(self, found: Found) -> Answer:
         """Return the answer."""
-        older = self.first > 0
+        older = self.first > 0 or not found.all_changes
         sets = [(row, why.origins(row, found.changes, older=older)) for row in found.rows]
         wanted = [change for _, origins in sets for change in origins]
         ends = [_ends(row, found.changes) for row in found.rows]
@@ -405,7 +397,8 @@ class Question:
         if origin is None:
             return why.Value(name, value, note="not from the changes of the source that could be read")
         if origin.kind == "base":
-            return why.Value(name, value, note=f"older than version {self.first} of the source")
+            than = f"version {self.first} of the source" if self.first > 0 else "all changes that were read"
+            return why.Value(name, value, note=f"older than {than}")
         return why.Value(name, value, since=where[id(origin)])
 
     # -- where and when -------------------------------------------------------------------------------
@@ -430,7 +423,7 @@ class Question:
         if not versions:
             return found
         table = self.seal.watermark.table_id
-        async for commit in _back(self.log, self.target.version):
+        async for commit in in_effect(self.log, self.target.version):
             seal = any_seal_of(commit)
             if seal is None or seal.state.applied_to is None or seal.state.applied_to.table_id != table:
                 continue
@@ -441,7 +434,7 @@ class Question:
 
     async def _other_writers(self) -> str:
         """Return a sentence about commits of the target that no pipeline made."""
-        others = await foreign_commits(_back(self.log, self.target.version), _NAMED + 1)
+        others = await foreign_commits(self.log, self.target.version, _NAMED + 1)
         text = "Some values are not those that the source has now."
         if others:
             more = " and others" if len(others) > _NAMED else ""
@@ -455,7 +448,7 @@ class Question:
         :return: None if no apply writes it; a sentence if the question cannot be put
         """
         seals: dict[str, Seal] = {}
-        async for commit in _back(self.source, self.seal.watermark.version):
+        async for commit in in_effect(self.source, self.seal.watermark.version):
             seal = any_seal_of(commit)
             if seal is not None and "keys" in seal.state.configuration:
                 seals.setdefault(seal.pipeline, seal)

@@ -41,7 +41,7 @@ _DOCUMENT = Invalid("before or after is no object, but text: documents of MongoD
 _IMAGE = (dict, type(None))
 #: All members of a heartbeat, and of a record of a transaction (``provide.transaction.metadata``).
 _HEARTBEAT = {"ts_ms"}
-_TRANSACTION = {"status", "id", "event_count", "data_collections", "ts_ms"}
+_TRANSACTION = {"status", "id", "event_count", "data_collections"}
 #: Operations whose row is a new one, so that no value of an older row stays.
 _NEW = ("c", "r")
 #: The most microseconds of the year 9999, and the units of clocks, the finest first.
@@ -160,8 +160,6 @@ class Debezium(OfTable):
 
     def _read_event(self, record: Record, message: Unpacked) -> Sequence[Event] | Invalid:
         envelope, schema, is_flat = message
-        if is_flat is None and _is_of_connector(envelope):
-            return ignored()
         row = envelope if self._unwrapped and is_flat is None else None
         encodings = None
         if schema is not None:
@@ -199,7 +197,7 @@ class Debezium(OfTable):
         else:
             op = order.NO_OPERATION if code is None else self._operation(code)
         if isinstance(op, Invalid):
-            return op
+            return ignored() if code is None and _is_of_connector(row or envelope) else op
         if op == IGNORE:
             return ignored()
         change = _Change(record, envelope, source, _lowered(code), encodings)
@@ -417,5 +415,4 @@ def _is_of_connector(message: Mapping[str, Any]) -> bool:
     names = message.keys()
     if names == _HEARTBEAT:
         return True
-    is_transaction = {"status", "id"} <= names and names <= _TRANSACTION
-    return is_transaction and message["status"] in ("BEGIN", "END")
+    return names - _HEARTBEAT == _TRANSACTION and message["status"] in ("BEGIN", "END")

@@ -144,7 +144,7 @@ class SealedSteps(ABC, Generic[S, P]):
 
     def alters_left(self, step: Step, prepared: P) -> tuple[str, ...]:
         """Return the statements that are still needed, after one of them failed."""
-        return self.prepare(step).alters
+        return self._prepared(step).alters
 
     def described(self, step: Step) -> str:
         """Return what a step does, for people."""
@@ -263,16 +263,8 @@ class SealedSteps(ABC, Generic[S, P]):
 
         :raises NotCommitted: source or table are not as planned
         """
-        try:
-            with logs_loaded(self.session, *self.logs(step)):
-                prepared = self.prepare(step)
-        except DeltaCdcError as error:
-            # The step of a plan that another run has overtaken may no longer fit the table's columns.
-            if step.planned_on is not None and is_overtaken(
-                self.session, self.spec.into, step.planned_on, self.spec.pipeline, step.seal_number
-            ):
-                raise NotCommitted("skipped", taken_number(self.spec.pipeline, step.seal_number)) from error
-            raise
+        with logs_loaded(self.session, *self.logs(step)):
+            prepared = self._prepared(step)
         failpoints.reached("planned")
         with ThreadPoolExecutor(1) as pool:
             changed_table = pool.submit(self._changed_table, step)
@@ -281,6 +273,28 @@ class SealedSteps(ABC, Generic[S, P]):
         if problem is not None:
             raise NotCommitted("stale", problem)
         return prepared
+
+    def _prepared(self, step: Step) -> P:
+        """Prepare a step; one whose number another run has taken may no longer fit the table's columns.
+
+        :raises NotCommitted: see :meth:`prepare`; or another run was first
+        """
+        try:
+            return self.prepare(step)
+        except DeltaCdcError as error:
+            if not self._is_overtaken(step):
+                raise
+            raise NotCommitted("skipped", taken_number(self.spec.pipeline, step.seal_number)) from error
+
+    def _is_overtaken(self, step: Step) -> bool:
+        if step.planned_on is None:
+            return False
+        into, pipeline = self.spec.into, self.spec.pipeline
+        try:
+            return is_overtaken(self.session, into, step.planned_on, pipeline, step.seal_number)
+        except Exception as error:  # noqa: BLE001 - the error of the step is the one to report
+            log.info("the history of %s cannot be read: %s", into, reason(error))
+            return False
 
     def _changed_table(self, step: Step) -> str | None:
         """Return why the table is not as planned; None if it is, or if a step creates it."""
@@ -308,8 +322,8 @@ class SealedSteps(ABC, Generic[S, P]):
             try:
                 self.session.sql(statement)
             except Exception as error:
-                left = self.alters_left(step, prepared)
-                if is_conflict(error) or not set(prepared.alters[position:]) <= set(left):
+                remaining = set(prepared.alters[position:])
+                if is_conflict(error) or not remaining <= set(self.alters_left(step, prepared)):
                     text = f"the table {into} changed while its columns were altered: {reason(error)}"
                     raise NotCommitted("stale", text) from error
                 refusal = refused(error, Destination(into))
