@@ -55,7 +55,7 @@ DEFECTS = (
         "run.outbox",
         "    return seal.step.kind in _MOVING[table] and",
         '    return seal.step.kind == "load" and',
-        1,
+        2,
     ),
     Defect(
         "Files that VACUUM deleted are looked for before a job starts.",
@@ -69,7 +69,7 @@ DEFECTS = (
         "planning.reconcile",
         "            if table_id_of(seal, commit) not in (None, state.table_id):",
         "            if False:",
-        1,
+        46,
     ),
     Defect(
         "A commit has the transaction of its pipeline.",
@@ -83,7 +83,7 @@ DEFECTS = (
         "spark.apply.engine",
         "            applied_to=step.watermark,\n            highest",
         "            applied_to=before.applied_to,\n            highest",
-        1,
+        2,
     ),
     Defect(
         "The watermark names the commit that ends the range.",
@@ -97,21 +97,21 @@ DEFECTS = (
         "planning.ranges",
         "        watermark + 1,\n        ending,",
         "        min(watermark + 2, ending),\n        ending,",
-        1,
+        3,
     ),
     Defect(
         "The range does not begin before the watermark's successor.",
         "planning.ranges",
         "        watermark + 1,\n        ending,",
         "        watermark,\n        ending,",
-        1,
+        2,
     ),
     Defect(
         "The watermark of a step is its last version.",
         "planning.ranges",
         "applied_to=ended(chosen.at_end, last),",
         "applied_to=ended(chosen.at_end, commits[0]),",
-        1,
+        3,
     ),
     Defect(
         "A source that is another table is refused.",
@@ -140,7 +140,7 @@ DEFECTS = (
         "planning.reconcile",
         "        next_number=number + 1,\n        target=state,\n        notes=tuple(walk.notes),",
         "        next_number=number + 2,\n        target=state,\n        notes=tuple(walk.notes),",
-        1,
+        2,
     ),
     Defect(
         "A RESTORE does not take the numbers of seals back.",
@@ -190,7 +190,7 @@ DEFECTS = (
         '        return merged(await unannounced(self.log, "target", recorded, self.services.announced), '
         "ours)",
         "        return ours",
-        6,
+        17,
     ),
     Defect(
         "The published range covers all its commits.",
@@ -211,7 +211,7 @@ DEFECTS = (
         "planning.apply",
         '    reset = replace(load, kind="reset")',
         "    reset = load",
-        1,
+        3,
     ),
     Defect(
         "A failed request is no missing file.",
@@ -269,7 +269,7 @@ DEFECTS = (
         '        return DetectedChanges(pipeline=pipeline, found=f"{type(error).__name__}: {error}", '
         "error=error)",
         "        raise",
-        1,
+        6,
     ),
     Defect(
         "A commit that no event announced is work of the group.",
@@ -283,14 +283,14 @@ DEFECTS = (
         "airflow_delta_cdc.groups.publish",
         "                changed = changed or (known is not None and seals != known.get(pipeline, {}))",
         "                pass",
-        1,
+        12,
     ),
     Defect(
         "The event of a group has the seals that the detection found announced.",
         "airflow_delta_cdc.groups.publish",
         "    seals = {**known.get(pipeline, {}), **summary.announced}",
         "    seals = {**known.get(pipeline, {})}",
-        1,
+        3,
     ),
     Defect(
         "A publish names a watermark with the version that has it.",
@@ -326,7 +326,7 @@ DEFECTS = (
         "planning.ranges",
         "        applied_to=ended(at, commit),",
         "        applied_to=TableVersion(at.table_id, max(version - 1, 0), commit.sha256),",
-        1,
+        6,
     ),
     Defect(
         "No part of a range is left out.",

@@ -137,8 +137,8 @@ def test_many_versions_at_once(table: Path) -> None:
 
 def written(table: Path, version: int) -> str:
     """Return when a commit was written."""
-    seconds = (table / "_delta_log" / f"{version:020d}.json").stat().st_mtime
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    nanoseconds = (table / "_delta_log" / f"{version:020d}.json").stat().st_mtime_ns
+    return datetime.fromtimestamp(nanoseconds // 1_000_000 / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def test_the_time_is_that_of_the_newest_commit_that_counts(table: Path) -> None:
