@@ -136,12 +136,12 @@ async def check(
             notes = (note,)
     schemas, splits = {before: last}, set()
     target = observed.recorded.target if observed is not None and observed.recorded is not None else None
-    kinds = _lossy_kinds([last, *(metadata for _, metadata in described)])
+    all_schemas = [last, *(metadata for _, metadata in described)]
     for commit, now in described:
         log.columns(now, commit.version)
         changes = compare(last.schema_string, now.schema_string, by_id=now.id == last.id)
         for change in changes:
-            _refuse(log, commit, change, options, target, kinds)
+            _refuse(log, commit, change, options, target, all_schemas)
         lossy = [f"column {change}" for change in changes if change.is_lossy]
         if lossy:
             splits.add(commit.version)
@@ -241,11 +241,11 @@ def _refuse(
     change: ColumnChange,
     options: ApplyOptions | None,
     target: TableState | None,
-    kinds: frozenset[str],
+    all_schemas: Sequence[MetaData],
 ) -> None:
     """Refuse one change that the options do not follow.
 
-    :param kinds: of all lossy changes of the range
+    :param all_schemas: from the one before the range on
     """
     policy = options.schema_evolution if options is not None else "none"
     followed = FOLLOWED.get(policy, frozenset())
@@ -256,7 +256,7 @@ def _refuse(
     remedy = _RELOAD.format(before=commit.version - 1)
     if change.kind not in followed:
         possible = FOLLOWED_BY_LOGS if options is not None and options.writes_events else tuple(FOLLOWED)
-        policies, all_of_them = _following(change, kinds, possible)
+        policies, all_of_them = _following(change, _lossy_kinds(all_schemas), possible)
         if options is not None and policies:
             remedy = f"{_set_policy(policies, change, options, target, all_of_them)}; or {remedy}"
         raise schema_changed(log, commit, f"column {change}", remedy)

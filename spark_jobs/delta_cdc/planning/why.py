@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 #: The most bytes that are read of one table, unless the caller allows more.
 MOST_BYTES = 1 << 30
-#: How many commits of the target are searched for the one that applied a version; how many of the source.
-_MOST_COMMITS, _MOST_SOURCE_COMMITS = 2000, 5000
+#: How many commits of the source are searched for the changes of a key.
+_MOST_SOURCE_COMMITS = 5000
 #: How many commits are read at once.
 _CHUNK = 200
 #: How many commits of other writers a note names.

@@ -197,7 +197,8 @@ class Debezium(OfTable):
         else:
             op = order.NO_OPERATION if code is None else self._operation(code)
         if isinstance(op, Invalid):
-            return ignored() if code is None and _is_of_connector(row or envelope) else op
+            has_none = code is None and envelope.get("deleted") is None
+            return ignored() if has_none and _is_of_connector(row or envelope) else op
         if op == IGNORE:
             return ignored()
         change = _Change(record, envelope, source, _lowered(code), encodings)
