@@ -486,6 +486,10 @@ const ACTIONS = {
     fields: ["starting_version", "ending_version", "repair_keys", "repair_quarantined"],
     about: "Computes some keys again, as of the watermark. Name the versions that changed them, or the keys.",
   },
+  reload: {
+    fields: ["ending_version"],
+    about: "Compares all keys with the source, and writes the rows that differ. A history keeps its closed rows.",
+  },
   dry_run: {
     fields: ["ending_version"],
     about: "Shows in the task\u2019s log what a run would do. Writes nothing.",

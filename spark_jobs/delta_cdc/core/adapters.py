@@ -212,8 +212,14 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
 }
 BUNDLED = tuple(SETTINGS)
-#: The adapters whose records have an envelope with the operation.
-_OF_MESSAGES = ("dms", "maxwell", "canal", "mongodb")
+#: The formats of the adapters whose records have an envelope with the operation. Maxwell and Canal write no
+#: Avro.
+_FORMATS_OF_MESSAGES = {
+    "dms": ("json", "avro"),
+    "maxwell": ("json",),
+    "canal": ("json",),
+    "mongodb": ("json", "avro"),
+}
 
 
 def check(
@@ -235,7 +241,7 @@ def check(
         _check_plain(adapter_options, keys, insert_only)
     elif name == "debezium":
         _check_debezium(adapter_options, format)
-    elif name in _OF_MESSAGES:
+    elif name in _FORMATS_OF_MESSAGES:
         _check_messages(name, adapter_options, format)
     elif name == "goldengate" and format != "json" and adapter_options["model"] == "operation":
         if options.get("model") is not None:
@@ -278,8 +284,8 @@ def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
 
 
 def _check_messages(name: str, options: Mapping[str, Any], file_format: str) -> None:
-    """Check the options of :data:`_OF_MESSAGES`."""
-    if file_format not in ("json", "avro") and (name != "dms" or options["envelope"]):
+    """Check the options of :data:`_FORMATS_OF_MESSAGES`."""
+    if file_format not in _FORMATS_OF_MESSAGES[name] and (name != "dms" or options["envelope"]):
         raise invalid(
             f"adapter is {name!r} and format is {file_format!r}",
             "these messages are JSON: set format to 'json', or use the adapter 'plain'.",

@@ -426,6 +426,17 @@ def test_a_backfill_is_previewed_doubted_refused_and_started(window: Window, pag
     }
 
 
+def test_a_reload_asks_for_one_table(window: Window) -> None:
+    window.open("/plugin/delta-cdc?pipeline=order_lines")
+    window.see("[data-testid=delta-cdc-reload]").click()
+    window.see("[name=ending_version]").send_keys("70")
+    assert window.see("//*[starts-with(text(), 'POST ')]").text == (
+        "POST api/v2/dags/sales/dagRuns "
+        '{"conf":{"mode":"reload","ending_version":70,"tables":["order_lines"]}}'
+    )
+    window.keep("page_reload")
+
+
 def test_a_run_of_a_dag_without_a_choice_of_tables_names_all_its_pipelines(
     window: Window, page: Page
 ) -> None:

@@ -220,3 +220,11 @@ def test_orders_by_members_and_offsets(name: str) -> None:
         made(name, {**ALL[name], "sequence_by": "a . b"})
     with pytest.raises(InvalidConfiguration, match="these messages are JSON"):
         made(name, {**ALL[name], **({"envelope": True} if name == "dms" else {})}, format="csv")
+
+
+def test_only_programs_that_write_avro_are_read_from_it() -> None:
+    for name in ("maxwell", "canal"):
+        with pytest.raises(InvalidConfiguration, match="these messages are JSON"):
+            made(name, ALL[name], format="avro")
+    for name in ("dms", "mongodb"):
+        made(name, ALL[name], format="avro")
