@@ -12,6 +12,7 @@ import pytest
 
 from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
 from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3
+from delta_cdc.doctor import machine
 from delta_cdc.launch import environment, jars
 
 if TYPE_CHECKING:
@@ -231,3 +232,14 @@ def test_an_unusable_java_is_named(
     java.chmod(0o755)
     with pytest.raises(EnvironmentNotReady, match=said):
         environment.require_java()
+
+
+def test_an_option_that_java_does_not_know_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installing another Java would not help."""
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:Bogus")
+    monkeypatch.setattr(environment, "_java_version", environment._java_version.__wrapped__)
+    with pytest.raises(EnvironmentNotReady, match="Unrecognized VM option 'Bogus'") as caught:
+        environment.require_java()
+    assert caught.value.remedy == "correct the Java options in JAVA_TOOL_OPTIONS."
+    found = machine.java(60)
+    assert ("Unrecognized VM option 'Bogus'" in found.found, found.remedy) == (True, caught.value.remedy)

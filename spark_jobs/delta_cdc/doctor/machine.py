@@ -25,6 +25,7 @@ from delta_cdc.launch.environment import (
     parse_java_version,
     pyspark_versions,
     spark_home,
+    unknown_java,
 )
 from delta_cdc.launch.jars import (
     HOME_VARIABLE,
@@ -106,7 +107,7 @@ def java(timeout: float) -> Result:
     output = process.stderr + process.stdout
     major, full = parse_java_version(output), re.search(r'version "([^"]+)"', output)
     if major is None or full is None:
-        return failed(f"{binary} -version names no version (exit code {process.returncode})", remedy)
+        return failed(*unknown_java(binary, process.returncode, output))
     text = f"Java {full.group(1)}, {binary} (found by {origin})"
     return ok(text) if major >= MINIMUM_JAVA else failed(f"{text}; Spark needs Java {MINIMUM_JAVA}", remedy)
 

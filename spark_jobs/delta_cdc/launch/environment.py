@@ -29,6 +29,8 @@ MINIMUM_JAVA = 17
 #: The remedy where pyspark and pyspark-client differ.
 ONE_PYSPARK = "reinstall pyspark and pyspark-client, both in one version (pip install --force-reinstall)."
 
+#: Variables in which every JVM finds further options.
+JAVA_OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _JAVA_REMEDY = f"install a Java runtime >= {MINIMUM_JAVA} and put it on PATH, or point JAVA_HOME to it."
 
 
@@ -185,6 +187,20 @@ def require_java() -> int:
     return _java_version(java_binary())
 
 
+def unknown_java(binary: Path, exit_code: int, output: str) -> tuple[str, str]:
+    """Return why ``java -version`` named no version, in Java's own words, and what to do.
+
+    A JVM that does not know an option of a variable does not start at all.
+    """
+    lines = [line.strip() for line in output.splitlines()]
+    reason = next((line for line in lines if line and not line.startswith(("Picked up ", "NOTE: "))), "")
+    text = ": ".join(filter(None, [f"{binary} -version names no version (exit code {exit_code})", reason]))
+    given = [name for name in JAVA_OPTION_VARIABLES if os.environ.get(name)]
+    if exit_code and given:
+        return text.removesuffix("."), f"correct the Java options in {', '.join(given)}."
+    return text.removesuffix("."), _JAVA_REMEDY
+
+
 @cache
 def _java_version(binary: Path) -> int:
     try:
@@ -198,12 +214,11 @@ def _java_version(binary: Path) -> int:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentNotReady(f"{binary} does not run: {error}.", remedy=_JAVA_REMEDY) from error
-    major = parse_java_version(answer.stderr + answer.stdout)
+    output = answer.stderr + answer.stdout
+    major = parse_java_version(output)
     if major is None:
-        raise EnvironmentNotReady(
-            f"{binary} -version names no version (exit code {answer.returncode}).",
-            remedy=_JAVA_REMEDY,
-        )
+        text, remedy = unknown_java(binary, answer.returncode, output)
+        raise EnvironmentNotReady(f"{text}.", remedy=remedy)
     if major < MINIMUM_JAVA:
         raise EnvironmentNotReady(
             f"{binary} is Java {major}; Spark needs Java {MINIMUM_JAVA} or newer.", remedy=_JAVA_REMEDY

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch.class_data_archive import ClassDataArchive, quoted
-from delta_cdc.launch.environment import child_environment, require_java, variables
+from delta_cdc.launch.environment import (
+    JAVA_OPTION_VARIABLES,
+    child_environment,
+    require_java,
+    variables,
+)
 from delta_cdc.launch.jars import HOME_VARIABLE, cache_home, class_path
 from delta_cdc.launch.log_store import log_store_confs
 from delta_cdc.launch.run_folder import run_folder
@@ -44,7 +49,7 @@ INTERPRETED = {
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 #: Variables in which a JVM, or Spark's launcher, finds further options.
-_OPTION_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_OPTION_VARIABLES = (*JAVA_OPTION_VARIABLES, "SPARK_SUBMIT_OPTS")
 
 
 def delta_confs() -> dict[str, str]:
