@@ -135,7 +135,11 @@ def _ingest_again(
     # The configuration wins over the seal: a user who corrected it expects the replay to use it.
     options |= {name: value for name, value in configured.items() if name in names}
     options |= given(arguments, _OF_A_LOG.values())
-    policies = {"on_invalid": configured.get("on_invalid", recorded.on_invalid)}
+    policies = {
+        name: value
+        for name, one in options_in(IngestOptions).items()
+        if one.group == "policies" and (value := configured.get(name, getattr(recorded, name))) is not None
+    }
     return ingest_changes(spark, log=table, replay=True, policies=policies, **common, **options).counts
 
 

@@ -251,6 +251,8 @@ class Maker:
         self._arrow = {name: arrow_type(kind) for name, kind in reading.columns}
         self._rows = _Rows()
         self._found = Found()
+        #: The encodings whose types were compared last: those of one schema are one object.
+        self._compared: Mapping[str, Encoding] | None = None
         #: Whether the files of a batch in columns have all of them.
         self._is_whole = True
         #: A quoted empty value of CSV is an empty text, and NULL in columns of other types.
@@ -315,6 +317,9 @@ class Maker:
             return
         if shape is not None and shape.unknown:
             self._found.look(row, shape.unknown, event.encodings)
+        if self.reading.widens and event.encodings is not None and event.encodings is not self._compared:
+            self._compared = event.encodings
+            self._look_for_wider(event.encodings)
         carried = None if op != UPSERT else self._carried(event, shape)
         reason, sequence = None, None
         if op != IGNORE:
@@ -341,6 +346,14 @@ class Maker:
         if event.whole and not (self._is_whole if shape is None else shape.is_whole):
             return NOT_WHOLE
         return ""
+
+    def _look_for_wider(self, encodings: Mapping[str, Encoding]) -> None:
+        """Note the types that records give for columns of a narrower type."""
+        known = {name.lower(): kind for name, kind in self.reading.columns}
+        for name, encoding in encodings.items():
+            kind = known.get(name.lower())
+            if kind is not None and infer.wider(kind, encoding.type) not in (None, kind):
+                self._found.take(name, None, encoding)
 
     def _carried(self, event: Event, shape: _Shape | None) -> int | None:
         if event.carried is not None:

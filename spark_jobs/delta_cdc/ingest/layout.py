@@ -12,7 +12,7 @@ from delta_cdc.ingest import infer
 from delta_cdc.ingest.types import STRING, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from delta_cdc.ingest.batch import Found
     from delta_cdc.ingest.record import Adapter
@@ -38,12 +38,14 @@ def layout(
     *,
     keys: Iterable[str],
     excluded: Iterable[str],
+    widens: Callable[[str, Type, Type], bool] = lambda *_: False,
 ) -> Layout:
     """Return the columns of a batch.
 
-    With ``schema``, these are its columns. Otherwise, a column of the log keeps its type, and objects may get
-    more members. A new column gets the type that its records give, or that holds all its values. A column
-    without any value has no type yet, so it is no column.
+    With ``schema``, these are its columns. Otherwise, a column of the log keeps its type, unless it may be
+    widened to the type that records give, and objects may get more members. A new column gets the type that
+    its records give, or that holds all its values. A column without any value has no type yet, so it is no
+    column.
 
     :param schema: the option ``schema``
     :param known: the columns of the log; None before its first batch
@@ -51,6 +53,7 @@ def layout(
     :param found: what records showed of other columns
     :param keys: key columns; their spelling is preferred
     :param excluded: the option ``except_column_list``
+    :param widens: whether a column of the log may change from one type to another
     :raises ReservedColumnName: the change log needs the name of a column
     :raises ColumnNotFound: there are columns, but not the key columns
     """
@@ -66,6 +69,9 @@ def layout(
     for name in sorted(new, key=lambda name: name not in preferred):
         log_name = spelt.setdefault(name.lower(), name)
         types[log_name] = infer.merged(types[log_name], new[name]) if log_name in types else new[name]
+        wider = infer.wider(types[log_name], found.typed[name]) if name in found.typed else None
+        if known is not None and wider is not None and widens(log_name, types[log_name], wider):
+            types[log_name] = wider
     # The order is that of the records, whatever spelling was preferred.
     order = {name.lower(): at for at, name in reversed(list(enumerate([*types, *new])))}
     if known is None:

@@ -26,6 +26,7 @@ class Reading:
     :param others: names and types of other members, which may order the events
     :param gives_others: the rows have :data:`delta_cdc.ingest.batch.OTHERS`, with these members
     :param declared: ``schema`` names the columns, so that others do not count
+    :param widens: columns of the log may get a wider type that a record gives
     :param names: the columns of CSV files without header
     :param log_sequence: type of the log's sequence; None before its first batch
     :param is_messages: the records are messages of a topic
@@ -46,6 +47,7 @@ class Reading:
     others: tuple[tuple[str, Type], ...] = ()
     gives_others: bool = False
     declared: bool = False
+    widens: bool = False
     names: tuple[str, ...] = ()
     insert_only: bool = False
     log_sequence: Type | None = None

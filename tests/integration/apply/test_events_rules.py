@@ -50,6 +50,22 @@ def test_a_truncate_acts_whatever_stands_in_its_key(spark: SparkSession, tmp_tab
     assert held(spark, target) == [(1, "new")]
 
 
+def test_equal_events_that_leave_out_the_same_column_are_not_tied(
+    spark: SparkSession, tmp_table: Table
+) -> None:
+    log, target = tmp_table("log"), tmp_table("target")
+    schema = "k int, v string, w string, op string, s long, cols array<string>"
+    given = LOG | {"columns_to_update": "cols", "except_column_list": ["op", "s", "cols"]}
+    all_columns, some = ["k", "v", "w"], ["k", "v"]
+    put(spark, log, (1, "a", "w", "I", 10, all_columns), (2, "a", "w", "I", 10, all_columns), schema=schema)
+    apply_changes(spark, log, target, **given)
+    again, other = (1, "b", None, "U", 20, some), (2, "b", None, "U", 20, some)
+    whole = (2, "b", "x", "U", 20, all_columns)
+    put(spark, log, again, again, other, whole, schema=schema)
+    assert apply_changes(spark, log, target, **given).counts["tied"] == 1, "that of key 2"
+    assert held(spark, target) == [(1, "b", "w"), (2, "b", "x")]
+
+
 @pytest.mark.slow
 def test_a_tie_takes_out_what_was_applied_before(spark: SparkSession, tmp_table: Table) -> None:
     log, target = tmp_table("log"), tmp_table("target")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import types as T
 
 from delta_cdc import ingest_changes
+from delta_cdc.cli import main
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.spark.ingest.events import _unread
 from tests.support import debezium as d
@@ -45,3 +46,39 @@ def test_a_text_that_spark_takes_as_no_variant_is_not_lost(spark: SparkSession) 
     rows = spark.createDataFrame(texts, "_op string, v string")
     found = rows.select(_unread(T.StructField("v", T.VariantType()))).collect()
     assert [row[0] for row in found] == ["column v is no variant", None, None, None]
+
+
+def test_a_wider_type_in_the_messages_widens_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    """As ``int4`` that became ``int8``; without the policy, values that do not fit go to quarantine."""
+    landing, log = tmp_path / "landing", tmp_path / "log"
+    landing.mkdir()
+    given: dict[str, Any] = {"pipeline": "p", "keys": ["id"], "adapter": "debezium"}
+
+    def deliver(file: str, kind: str, *rows: tuple[int, int]) -> None:
+        fields = [{"field": "id", "type": "int32"}, {"field": "qty", "type": kind, "optional": True}]
+        schema = d.envelope_schema(fields)
+        lines = [
+            d.message(d.change("c", None, {"id": key, "qty": qty}, d.postgresql(key, key)), schema)
+            for key, qty in rows
+        ]
+        (landing / file).write_text("".join(f"{line}\n" for line in lines))
+
+    deliver("1.json", "int32", (1, 7))
+    ingest_changes(spark, str(landing), str(log), **given)
+    deliver("2.json", "int64", (2, 5_000_000_000), (3, 8))
+    done = ingest_changes(spark, str(landing), str(log), **given)
+    assert (done.counts["events"], done.counts["quarantined"]) == (1, 1)
+    # A replay follows the policy of the configuration.
+    widen = given | {"policies": {"schema_evolution": "widen"}}
+    entry = {name: value for name, value in widen.items() if name != "pipeline"}
+    file = tmp_path / "flows.yaml"
+    file.write_text(json.dumps({"pipelines": {"p": {**entry, "source": str(landing), "log": str(log)}}}))
+    assert main(["replay", str(file), "p"]) == 0
+    deliver("3.json", "int64", (4, 6_000_000_000))
+    deliver("4.json", "int32", (5, 9))
+    done = ingest_changes(spark, str(landing), str(log), **widen)
+    assert (done.counts["events"], done.counts.get("quarantined", 0)) == (2, 0)
+    rows = spark.read.format("delta").load(str(log))
+    assert rows.schema["qty"].dataType == T.LongType()
+    found = {row["id"]: row["qty"] for row in rows.collect()}
+    assert found == {1: 7, 2: 5_000_000_000, 3: 8, 4: 6_000_000_000, 5: 9}

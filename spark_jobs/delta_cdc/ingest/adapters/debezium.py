@@ -39,9 +39,12 @@ _NO_IMAGE = Invalid("no value for after, or of a delete for before or a key")
 _NO_ROW = Invalid("before or after is no object")
 _DOCUMENT = Invalid("before or after is no object, but text: documents of MongoDB need the adapter 'mongodb'")
 _IMAGE = (dict, type(None))
-#: All members of a heartbeat, and of a record of a transaction (``provide.transaction.metadata``).
+#: All members of a heartbeat, of a record of a transaction (``provide.transaction.metadata``), and of a
+#: change of the schema (``include.schema.changes``).
 _HEARTBEAT = {"ts_ms"}
 _TRANSACTION = {"status", "id", "event_count", "data_collections"}
+_SCHEMA_CHANGE = {"source", "databaseName", "schemaName", "ddl", "tableChanges", "position"}
+_CLOCKS = {"ts_ms", "ts_us", "ts_ns"}
 #: Operations whose row is a new one, so that no value of an older row stays.
 _NEW = ("c", "r")
 #: The most microseconds of the year 9999, and the units of clocks, the finest first.
@@ -416,4 +419,6 @@ def _is_of_connector(message: Mapping[str, Any]) -> bool:
     names = message.keys()
     if names == _HEARTBEAT:
         return True
+    if {"source", "databaseName", "ddl"} <= names and names - _CLOCKS <= _SCHEMA_CHANGE:
+        return isinstance(message["source"], dict)
     return names - _HEARTBEAT == _TRANSACTION and message["status"] in ("BEGIN", "END")

@@ -126,7 +126,8 @@ def _combined(counts: Column, parts: tuple[partial_columns.Leaf, ...], shape: Sh
         value = leaf.of(F.col(states.AFTER))
         compared = F.when(carries, F.struct(F.expr(comparable(leaf.path_in(states.AFTER), leaf.data_type))))
         conflicts.append(~F.min(compared).eqNullSafe(F.max(compared)))
-        uneven.append(F.count_if(carries) != n_upserts)
+        # What all events leave out makes no difference between them.
+        uneven.append((F.count_if(carries) > 0) & (F.count_if(carries) != n_upserts))
         carried.append(F.max(carries))
         # The struct keeps NULL, which is a valid value.
         values.append(F.first(F.when(carries, F.struct(value.alias("v"))), ignorenulls=True).getField("v"))

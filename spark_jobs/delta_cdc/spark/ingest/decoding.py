@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 
 from delta_cdc.core import sql_tokens
 from delta_cdc.core.change_log import POSITION, PUBLISHED, RAW, SEQUENCE
+from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reader_options import is_true, option
 from delta_cdc.ingest import adapters, formats, sources
@@ -25,7 +26,7 @@ from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.records.avro import MOST_SCHEMAS, SchemaId
 from delta_cdc.ingest.types import STRING, Type
 from delta_cdc.spark.ingest import columnar, expressions, lines, readable_files
-from delta_cdc.spark.ingest.widening import of_spark, struct_to_spark, to_spark
+from delta_cdc.spark.ingest.widening import may_widen, of_spark, struct_to_spark, to_spark
 from delta_cdc.spark.sessions import set_or_restore, set_where_allowed
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Decoding:
             format_options=options.format_options,
             keys=options.keys,
             declared=declared is not None,
+            widens=declared is None and known is not None and options.schema_evolution in FOLLOWED,
             names=tuple(declared.names) if declared is not None else (),
             insert_only=options.insert_only,
             log_sequence=None if log_sequence is None else of_spark(log_sequence),
@@ -177,7 +179,11 @@ class Decoding:
             self._found,
             keys=self._options.keys,
             excluded=self._reading.adapter_options.get("except_column_list") or (),
+            widens=self._may_widen,
         )
+
+    def _may_widen(self, name: str, one: Type, other: Type) -> bool:
+        return self._reading.widens and may_widen(self._options, name, to_spark(one), to_spark(other))
 
     # -- rows -------------------------------------------------------------------------------------
     def rows(self) -> tuple[DataFrame, T.StructType, T.DataType]:

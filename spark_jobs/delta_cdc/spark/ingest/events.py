@@ -11,7 +11,6 @@ from pyspark.sql import types as T
 
 from delta_cdc.core.adapters import DELETE, IGNORE, TRUNCATE, UPSERT
 from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS, OP, POSITION, RAW, SEQUENCE, SOURCE_TIMESTAMP
-from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import (
     InvalidConfiguration,
     InvalidRecord,
@@ -25,7 +24,7 @@ from delta_cdc.spark.apply.refusals import LATE
 from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
 from delta_cdc.spark.ingest import redelivery
-from delta_cdc.spark.ingest.widening import wider
+from delta_cdc.spark.ingest.widening import may_widen, wider
 from delta_cdc.spark.sessions import checkpointed
 
 if TYPE_CHECKING:
@@ -229,7 +228,9 @@ def _cast_type(spec: IngestSpec, known_field: T.StructField, batch_type: T.DataT
     ):
         return known_field.dataType
     if common_type is None or not isinstance(batch_type, T.StructType | T.ArrayType | T.MapType):
-        if common_type is not None and _may_widen(spec, known_field, common_type):
+        if common_type is not None and may_widen(
+            spec.options, known_field.name, known_field.dataType, common_type
+        ):
             return common_type
         raise TargetSchemaClash(
             f"The column {known_field.name} is {known_field.dataType.simpleString()} in {spec.log_uri}, and "
@@ -241,21 +242,15 @@ def _cast_type(spec: IngestSpec, known_field: T.StructField, batch_type: T.DataT
     return None
 
 
-def _may_widen(spec: IngestSpec, known_field: T.StructField, wanted: T.DataType) -> bool:
-    """Return whether the log's column may take a type, by Delta's type widening."""
-    if spec.options.schema_evolution not in FOLLOWED:
-        return False
-    is_key = known_field.name.lower() in map(str.lower, spec.options.keys)
-    return not is_key and lacking(known_field.dataType, wanted, (known_field.name,), {}) is not None
-
-
 def _widening(spec: IngestSpec, payload: T.StructType, log_schema: Known) -> tuple[str, ...]:
     """Return the statements by which the log's columns take the types of a batch."""
     fields = {field.name: field for field in payload.fields}
     parts: dict[tuple[str, ...], T.DataType] = {}
     for known_field in log_schema.payload.fields:
         field = fields.get(known_field.name)
-        if field is not None and _may_widen(spec, known_field, field.dataType):
+        if field is not None and may_widen(
+            spec.options, known_field.name, known_field.dataType, field.dataType
+        ):
             lacking(known_field.dataType, field.dataType, (known_field.name,), parts)
     return widening(spec.log_uri, parts)
 

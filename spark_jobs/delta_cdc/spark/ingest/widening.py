@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql import types as T
 
+from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.ingest import infer
 from delta_cdc.ingest.types import Type, of_json, to_json
+from delta_cdc.spark.apply.schema import lacking
+
+if TYPE_CHECKING:
+    from delta_cdc.core.options import IngestOptions
 
 
 def of_spark(kind: T.DataType) -> Type:
@@ -34,3 +41,13 @@ def wider(one: T.DataType, other: T.DataType) -> T.DataType | None:
         return None
     # The first type stays as it is, with what ours lacks; but a text of any length fits no other.
     return one if found == ours and not isinstance(one, T.CharType | T.VarcharType) else to_spark(found)
+
+
+def may_widen(options: IngestOptions, name: str, one: T.DataType, other: T.DataType) -> bool:
+    """Return whether a column of the log may change to a wider type: by the options, and by Delta.
+
+    A key keeps its type.
+    """
+    if options.schema_evolution not in FOLLOWED or name.lower() in map(str.lower, options.keys):
+        return False
+    return lacking(one, other, (name,), {}) is not None
