@@ -107,6 +107,15 @@ def test_the_likely_adapter(tmp_path: Path, capsys: Any) -> None:
     assert "Remedy: use --adapter debezium" in capsys.readouterr().err
 
 
+def test_the_chosen_adapter_is_not_proposed(tmp_path: Path, capsys: Any) -> None:
+    path = lines_of(tmp_path / "a.json", [{"id": 1, "__op": "c", "__deleted": "false"}])
+    unwrapped = {"unwrapped": True, "connector": "postgresql"}
+    assert decode(path, "--adapter", "debezium", options=unwrapped) == 1
+    assert "look as if" not in capsys.readouterr().out
+    assert decode(path, "--adapter", "debezium", options={}) == 1
+    assert "for --adapter debezium (adapter_options unwrapped)." in capsys.readouterr().out
+
+
 def test_a_type_that_spark_does_not_read(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1], "lsn": pa.array([1], pa.timestamp("ns"))}), path)

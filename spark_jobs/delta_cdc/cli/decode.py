@@ -104,7 +104,9 @@ def _decode(arguments: argparse.Namespace) -> int:
         for row in [row for row in rejects if row[REASON] == reason][:_SAMPLES]:
             print(f"  {_place(row)}{clipped(row[RAW] or '', _WIDEST)}")
     adapter = likely_adapter([row[RAW] for row in rejects[:_SAMPLES] if row[RAW] is not None])
-    if adapter is not None and adapter != arguments.adapter:
+    chosen = f"{arguments.adapter} (adapter_options unwrapped)"
+    is_chosen = adapter == (chosen if reading.adapter_options.get("unwrapped") else arguments.adapter)
+    if adapter is not None and not is_chosen:
         print(f"\nThe records look as if they were for --adapter {adapter}.")
     return 1 if rejects else 0
 

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import refuse, single_driver
 from delta_cdc.cli.work import jobs_of, takes_work, working
-from delta_cdc.core.text_table import grid
+from delta_cdc.core.text_table import grid, plural
 from delta_cdc.run.batch import run_batch
 from delta_cdc.run.loop import Services
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
 
-    from delta_cdc.run.batch import PipelineResult
+    from delta_cdc.run.batch import PipelineJob, PipelineResult
 
 _PARALLEL = 8
 #: The counts of an ingest and an apply of all kinds fit in.
@@ -71,7 +72,24 @@ def _run(arguments: argparse.Namespace) -> int:
     errors = [f"{row['pipeline']}: {row['error']}" for row in rows if row["error"]]
     text = "\n".join([grid([_for_people(row) for row in rows], widest=_WIDEST), *errors])
     print(json.dumps(rows, indent=2) if arguments.json else text)
+    for one, result in zip(pipeline_jobs, results, strict=True):
+        sys.stderr.writelines(f"{line}\n" for line in _about_quarantine(one, result))
     return 1 if errors else 0
+
+
+def _about_quarantine(one: PipelineJob, result: PipelineResult) -> Iterator[str]:
+    """Yield where the rows are that the run put into quarantine, and what to do with them."""
+    written = (
+        (one.ingest.log if one.ingest is not None else "", result.ingested),
+        (one.apply.target if one.apply is not None else "", result.applied),
+    )
+    for table, outcome in written:
+        count = outcome.counts.get("quarantined", 0) if outcome is not None and outcome.applied else 0
+        if count:
+            yield (
+                f"{one.pipeline}: {plural(count, 'row')} in quarantine, each with its reason: "
+                f"{table}__quarantine. Correct them, then run: delta-cdc replay {one.pipeline}={table}"
+            )
 
 
 def _row(result: PipelineResult) -> dict[str, Any]:

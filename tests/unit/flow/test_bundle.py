@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from delta_cdc.cli.run import _about_quarantine
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
     ConflictingEvents,
@@ -18,12 +19,13 @@ from delta_cdc.core.errors import (
     TargetHistoryChanged,
     WatermarkExpired,
 )
-from delta_cdc.core.options import ApplyOptions
-from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.options import ApplyOptions, IngestOptions
+from delta_cdc.core.requests import ApplyRequest, IngestRequest
 from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult, step_fingerprint
 from delta_cdc.core.watermark import Seal, SealStep
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
 from delta_cdc.run.loop import Services
+from delta_cdc.run.outcomes import Outcome
 from delta_cdc.run.saved_plans import PlansInMemory, forget_saved_plans
 from delta_cdc.run.table_arguments import requests
 from tests.support.ingest_model import Boom, World
@@ -394,3 +396,27 @@ def test_a_source_that_another_job_makes_may_be_missing_in_the_first_run(tmp_pat
     assert isinstance(first.error, TableNotFound)
     assert second.error is None
     assert any(line.startswith("last: ") and "a later run applies it" in line for line in lines)
+
+
+def test_what_went_into_quarantine_is_shown_with_the_next_step() -> None:
+    """For each table that the run wrote, if this run wrote it."""
+    ingest = IngestRequest(pipeline="p", source="in", log="log", options=IngestOptions(keys=("id",)))
+    apply = ApplyRequest(pipeline="p", source="log", target="made", options=ApplyOptions(keys=("id",)))
+
+    def lines(ingested: int, applied: int, *, is_new: bool = True) -> list[str]:
+        outcomes = [
+            Outcome(
+                kind=kind, pipeline="p", seal=1, applied=is_new, counts={"quarantined": count, "events": 5}
+            )
+            for kind, count in (("ingest", ingested), ("apply", applied))
+        ]
+        result = PipelineResult(pipeline="p", ingested=outcomes[0], applied=outcomes[1])
+        return list(_about_quarantine(PipelineJob(ingest=ingest, apply=apply), result))
+
+    (line,) = lines(2, 0)
+    assert line == (
+        "p: 2 rows in quarantine, each with its reason: log__quarantine. "
+        "Correct them, then run: delta-cdc replay p=log"
+    )
+    assert [line.rpartition(" ")[2] for line in lines(2, 1)] == ["p=log", "p=made"]
+    assert lines(2, 1, is_new=False) == lines(0, 0) == []
