@@ -77,7 +77,7 @@ def test_the_page_names_modes_and_fields_as_the_form() -> None:
     assert named["fields"]["repair_quarantined"] == {"label": "Keys in quarantine", "type": "boolean"}
     script = Path(page.__file__).with_name("page.js").read_text(encoding="utf-8")
     actions = script.partition("const ACTIONS = {\n")[2].partition("\n};")[0]
-    assert set(re.findall(r"^  (\w+): {$", actions, re.M)) == set(MODES) - {"reload"}
+    assert set(re.findall(r"^  (\w+): {$", actions, re.M)) == set(MODES)
     fields = {
         name for found in re.findall(r"fields: \[(.*)\]", actions) for name in re.findall(r"\w+", found)
     }
