@@ -317,9 +317,11 @@ class Maker:
             return
         if shape is not None and shape.unknown:
             self._found.look(row, shape.unknown, event.encodings)
-        if self.reading.widens and event.encodings is not None and event.encodings is not self._compared:
+        is_new = event.encodings is not None and event.encodings is not self._compared
+        # An ignored record may be one of another table.
+        if self.reading.widens and is_new and shape is not None and event.encodings is not None:
             self._compared = event.encodings
-            self._look_for_wider(event.encodings)
+            self._look_for_wider({name: one for name, one in event.encodings.items() if name in row})
         carried = None if op != UPSERT else self._carried(event, shape)
         reason, sequence = None, None
         if op != IGNORE:

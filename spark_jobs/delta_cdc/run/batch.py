@@ -140,11 +140,6 @@ def run_batch(
         if isinstance(result.error, TableNotFound) and failed & earlier[position]:
             # No source could be collected yet, for reasons that the sources' own results name.
             result = replace(result, error=None)
-        if isinstance(result.error, TableNotFound) and _is_made_by_another(position, pipeline_jobs):
-            of_job.say(
-                f"{result.error.message} Another pipeline of this run makes it; a later run applies it."
-            )
-            result = replace(result, error=None)
         if result.error is not None:
             failed.add(position)
         return replace(result, unanswered=result.error is not None and application.unanswered)
@@ -169,18 +164,6 @@ def before(pipeline_jobs: Sequence[PipelineJob]) -> list[set[int]]:
         }
         for one in pipeline_jobs
     ]
-
-
-def _is_made_by_another(position: int, pipeline_jobs: Sequence[PipelineJob]) -> bool:
-    """Return whether another job writes the source of one: the first run has not made it yet."""
-    apply = pipeline_jobs[position].apply
-    written = [
-        table
-        for other, one in enumerate(pipeline_jobs)
-        for table in (one.ingest and one.ingest.log, one.apply and one.apply.target)
-        if table and other != position
-    ]
-    return apply is not None and any(same_table(table, apply.source) for table in written)
 
 
 def since_key(request: ApplyRequest) -> str:

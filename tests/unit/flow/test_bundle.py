@@ -15,7 +15,6 @@ from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
     JobFailed,
-    TableNotFound,
     TargetHistoryChanged,
     WatermarkExpired,
 )
@@ -381,21 +380,6 @@ def test_what_stops_the_caller_stops_everything(lake: Lake) -> None:
         if thread.name.startswith("delta-cdc-"):
             thread.join(timeout=30)
     assert threading.active_count() == before
-
-
-def test_a_source_that_another_job_makes_may_be_missing_in_the_first_run(tmp_path: Path) -> None:
-    """A source that no job makes is an error: it may be a typing mistake."""
-
-    def apply(source: str, target: str) -> PipelineJob:
-        places = {"source": str(tmp_path / source), "target": str(tmp_path / target)}
-        return PipelineJob(apply=ApplyRequest(pipeline=target, options=ApplyOptions(keys=("id",)), **places))
-
-    lines: list[str] = []
-    services = Services(execute=lambda *_: pytest.fail("there is no work"), say=lines.append)
-    first, second = run_batch([apply("missing", "made"), apply("made", "last")], services)
-    assert isinstance(first.error, TableNotFound)
-    assert second.error is None
-    assert any(line.startswith("last: ") and "a later run applies it" in line for line in lines)
 
 
 def test_what_went_into_quarantine_is_shown_with_the_next_step() -> None:
