@@ -109,6 +109,8 @@ def run(
     # No new bytecode: a defect of the same length, planted within the same second, would go unseen.
     command = [sys.executable, "-B", "-m", "pytest", "-q", *arguments]
     environment = os.environ | ({} if plugins else {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
+    # Also for other processes, such as Spark's Python workers: they would load the installed project.
+    environment["PYTHONPATH"] = os.pathsep.join([str(tree / "spark_jobs"), str(tree)])
     # Into a file: a pipe ends only with the last process that a test has left behind.
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from delta_cdc.run.batch import PipelineJob, PipelineResult
+    from delta_cdc.run.batch import PipelineResult
 
 _PARALLEL = 8
 #: The counts of an ingest and an apply of all kinds fit in.
@@ -72,23 +72,25 @@ def _run(arguments: argparse.Namespace) -> int:
     errors = [f"{row['pipeline']}: {row['error']}" for row in rows if row["error"]]
     text = "\n".join([grid([_for_people(row) for row in rows], widest=_WIDEST), *errors])
     print(json.dumps(rows, indent=2) if arguments.json else text)
-    for one, result in zip(pipeline_jobs, results, strict=True):
-        sys.stderr.writelines(f"{line}\n" for line in _about_quarantine(one, result))
+    file = arguments.tables[0] if groups else ""
+    for result in results:
+        sys.stderr.writelines(f"{line}\n" for line in _about_quarantine(result, file))
     return 1 if errors else 0
 
 
-def _about_quarantine(one: PipelineJob, result: PipelineResult) -> Iterator[str]:
-    """Yield where the rows are that the run put into quarantine, and what to do with them."""
-    written = (
-        (one.ingest.log if one.ingest is not None else "", result.ingested),
-        (one.apply.target if one.apply is not None else "", result.applied),
-    )
-    for table, outcome in written:
+def _about_quarantine(result: PipelineResult, file: str) -> Iterator[str]:
+    """Yield where the rows are that the run put into quarantine, and what to do with them.
+
+    :param file: the configuration, from which a replay takes the options; "" without one
+    """
+    for outcome in (result.ingested, result.applied):
         count = outcome.counts.get("quarantined", 0) if outcome is not None and outcome.applied else 0
-        if count:
+        if outcome is not None and count:
+            table = outcome.log_table if outcome.kind == "ingest" else outcome.target_table
+            pipeline = f"{file} {result.pipeline}" if file else f"{result.pipeline}={table}"
             yield (
-                f"{one.pipeline}: {plural(count, 'row')} in quarantine, each with its reason: "
-                f"{table}__quarantine. Correct them, then run: delta-cdc replay {one.pipeline}={table}"
+                f"{result.pipeline}: {plural(count, 'row')} in quarantine, each with its reason: "
+                f"{table}__quarantine. Correct them, then run: delta-cdc replay {pipeline}"
             )
 
 

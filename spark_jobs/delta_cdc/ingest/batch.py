@@ -54,6 +54,8 @@ OTHERS = "_others"
 NOT_WHOLE = "a key change without the whole row"
 #: Shapes of records that are remembered. Tables have few; documents may have endlessly many.
 _MOST_SHAPES = 5_000
+#: Digits of a decimal whose schema names no precision.
+_MOST_DIGITS = 38
 #: Rows of an Arrow batch. Spark's own batches may become larger here, because a record may have many events.
 _MOST_ROWS = 20_000
 _NO_ROW: dict[str, Any] = {}
@@ -251,8 +253,8 @@ class Maker:
         self._arrow = {name: arrow_type(kind) for name, kind in reading.columns}
         self._rows = _Rows()
         self._found = Found()
-        #: The encodings whose types were compared last: those of one schema are one object.
-        self._compared: Mapping[str, Encoding] | None = None
+        #: What was compared last (:meth:`_look_for_wider`): the encodings of one schema are one object.
+        self._compared: tuple[Mapping[str, Encoding], _Shape] | None = None
         #: Whether the files of a batch in columns have all of them.
         self._is_whole = True
         #: A quoted empty value of CSV is an empty text, and NULL in columns of other types.
@@ -317,11 +319,9 @@ class Maker:
             return
         if shape is not None and shape.unknown:
             self._found.look(row, shape.unknown, event.encodings)
-        is_new = event.encodings is not None and event.encodings is not self._compared
-        # An ignored record may be one of another table.
-        if self.reading.widens and is_new and shape is not None and event.encodings is not None:
-            self._compared = event.encodings
-            self._look_for_wider({name: one for name, one in event.encodings.items() if name in row})
+        if self.reading.widens and shape is not None and event.encodings is not None:
+            # Only rows count: an ignored record may be one of another table.
+            self._look_for_wider(shape, event.encodings)
         carried = None if op != UPSERT else self._carried(event, shape)
         reason, sequence = None, None
         if op != IGNORE:
@@ -349,13 +349,20 @@ class Maker:
             return NOT_WHOLE
         return ""
 
-    def _look_for_wider(self, encodings: Mapping[str, Encoding]) -> None:
-        """Note the types that records give for columns of a narrower type."""
-        known = {name.lower(): kind for name, kind in self.reading.columns}
-        for name, encoding in encodings.items():
-            kind = known.get(name.lower())
-            if kind is not None and infer.wider(kind, encoding.type) not in (None, kind):
-                self._found.take(name, None, encoding)
+    def _look_for_wider(self, shape: _Shape, encodings: Mapping[str, Encoding]) -> None:
+        """Note the types that a record gives for columns of a narrower type.
+
+        Without a precision or a scale of its own, a decimal says nothing about the digits of its values.
+        """
+        if self._compared is not None and self._compared[0] is encodings and self._compared[1] is shape:
+            return
+        self._compared = encodings, shape
+        for (column, kind), name in zip(self.reading.columns, shape.names, strict=True):
+            encoding = encodings.get(name) if name is not None else None
+            if encoding is None or encoding.type.precision == _MOST_DIGITS:
+                continue
+            if infer.wider(kind, encoding.type) not in (None, kind):
+                self._found.take(column, None, encoding)
 
     def _carried(self, event: Event, shape: _Shape | None) -> int | None:
         if event.carried is not None:

@@ -18,8 +18,6 @@ from delta_cdc.core.errors import (
     TargetHistoryChanged,
     WatermarkExpired,
 )
-from delta_cdc.core.options import ApplyOptions, IngestOptions
-from delta_cdc.core.requests import ApplyRequest, IngestRequest
 from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult, step_fingerprint
 from delta_cdc.core.watermark import Seal, SealStep
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.steps import Step
 
 
@@ -384,23 +383,23 @@ def test_what_stops_the_caller_stops_everything(lake: Lake) -> None:
 
 def test_what_went_into_quarantine_is_shown_with_the_next_step() -> None:
     """For each table that the run wrote, if this run wrote it."""
-    ingest = IngestRequest(pipeline="p", source="in", log="log", options=IngestOptions(keys=("id",)))
-    apply = ApplyRequest(pipeline="p", source="log", target="made", options=ApplyOptions(keys=("id",)))
 
-    def lines(ingested: int, applied: int, *, is_new: bool = True) -> list[str]:
-        outcomes = [
-            Outcome(
-                kind=kind, pipeline="p", seal=1, applied=is_new, counts={"quarantined": count, "events": 5}
-            )
-            for kind, count in (("ingest", ingested), ("apply", applied))
-        ]
-        result = PipelineResult(pipeline="p", ingested=outcomes[0], applied=outcomes[1])
-        return list(_about_quarantine(PipelineJob(ingest=ingest, apply=apply), result))
+    def lines(ingested: int, applied: int, file: str = "", *, is_new: bool = True) -> list[str]:
+        common: dict[str, Any] = {"pipeline": "p", "seal": 1, "applied": is_new}
+        found = [{"quarantined": count, "events": 5} for count in (ingested, applied)]
+        result = PipelineResult(
+            pipeline="p",
+            ingested=Outcome(kind="ingest", counts=found[0], log_table="/lake/log", **common),
+            applied=Outcome(kind="apply", counts=found[1], target_table="/lake/made", **common),
+        )
+        return list(_about_quarantine(result, file))
 
     (line,) = lines(2, 0)
     assert line == (
-        "p: 2 rows in quarantine, each with its reason: log__quarantine. "
-        "Correct them, then run: delta-cdc replay p=log"
+        "p: 2 rows in quarantine, each with its reason: /lake/log__quarantine. "
+        "Correct them, then run: delta-cdc replay p=/lake/log"
     )
-    assert [line.rpartition(" ")[2] for line in lines(2, 1)] == ["p=log", "p=made"]
+    assert [line.rpartition(" ")[2] for line in lines(2, 1)] == ["p=/lake/log", "p=/lake/made"]
+    # Only the configuration has what a user corrects there, such as schema_evolution.
+    assert lines(2, 0, "cdc.yaml")[0].endswith("delta-cdc replay cdc.yaml p")
     assert lines(2, 1, is_new=False) == lines(0, 0) == []

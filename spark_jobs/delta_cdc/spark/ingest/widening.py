@@ -46,8 +46,9 @@ def wider(one: T.DataType, other: T.DataType) -> T.DataType | None:
 def may_widen(options: IngestOptions, name: str, one: T.DataType, other: T.DataType) -> bool:
     """Return whether a column of the log may change to a wider type: by the options, and by Delta.
 
-    A key keeps its type.
+    A key and a column that files are clustered by keep their types.
     """
-    if options.schema_evolution not in FOLLOWED or name.lower() in map(str.lower, options.keys):
+    fixed = map(str.lower, (*options.keys, *(options.cluster_by or ())))
+    if options.schema_evolution not in FOLLOWED or name.lower() in fixed:
         return False
     return lacking(one, other, (name,), {}) is not None
