@@ -196,9 +196,9 @@ def unknown_java(binary: Path, exit_code: int, output: str) -> tuple[str, str]:
     reason = next((line for line in lines if line and not line.startswith(("Picked up ", "NOTE: "))), "")
     text = ": ".join(filter(None, [f"{binary} -version names no version (exit code {exit_code})", reason]))
     given = [name for name in JAVA_OPTION_VARIABLES if os.environ.get(name)]
-    if exit_code and given:
-        return text.removesuffix("."), f"correct the Java options in {', '.join(given)}."
-    return text.removesuffix("."), _JAVA_REMEDY
+    is_of_options = exit_code and given
+    remedy = f"correct the Java options in {', '.join(given)}." if is_of_options else _JAVA_REMEDY
+    return text.removesuffix("."), remedy
 
 
 @cache
