@@ -21,11 +21,12 @@ from airflow_delta_cdc.metrics import emit_run
 from delta_cdc.core.errors import TableNotFound, TablesFailed, TablesRefused
 from delta_cdc.core.metrics import is_late
 from delta_cdc.core.options import APPLY
+from delta_cdc.core.quarantine import QUARANTINE, REPAIR, then_repair, where_rows_are
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.value_rules import broken_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import Logger
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from delta_cdc.core.value_rules import ValueRule
     from delta_cdc.run.batch import PipelineJob, PipelineResult
+    from delta_cdc.run.outcomes import Outcome
     from delta_cdc.run.saved_plans import SavedPlans
 
 #: Fields in an event of the target's asset.
@@ -271,47 +273,37 @@ def warn(log: Logger, outcome: PipelineResult, rules: Mapping[str, ValueRule]) -
 
     :param rules: the rules of the pipeline, by their names
     """
-    results = []
-    if outcome.ingested is not None:
-        results.append(
-            (outcome.ingested.counts, outcome.ingested.log_table, "records that are not valid events")
+    for result in (outcome.ingested, outcome.applied):
+        if result is not None:
+            for line in _warnings(outcome.pipeline, result, rules):
+                log.warning("%s: %s", outcome.pipeline, line)
+
+
+def _warnings(pipeline: str, result: Outcome, rules: Mapping[str, ValueRule]) -> Iterator[str]:
+    is_log = result.kind == "ingest"
+    table = str(result.log_table if is_log else result.target_table)
+    quarantined = result.counts.get("quarantined", 0)
+    for name, number in broken_in(result.counts):
+        # Of a rule that the pipeline had when an earlier try did the work, only the name is known.
+        rule = rules.get(name)
+        is_set_aside = rule is not None and rule.on_break == "quarantine"
+        where = f"are in {table}{QUARANTINE}, not in the target" if is_set_aside else "are applied"
+        about = "" if rule is None else f" ({rule.check}) and {where}"
+        # A command would take the rules of the seal, which are the old ones.
+        then = f", then {REPAIR}" if is_set_aside else ", after delta-cdc rules try"
+        yield (
+            f"{number} row(s) break the rule {name}{about}.\n"
+            f"Remedy: correct them at the source; or change the rule{then}."
         )
-    if outcome.applied is not None and outcome.applied.target_table is not None:
-        results.append(
-            (outcome.applied.counts, outcome.applied.target_table, "events that cannot be applied")
+        if is_set_aside and number == quarantined:
+            # The warning above is about all of them.
+            quarantined = 0
+    if quarantined:
+        noun = "record" if is_log else "event"
+        yield (
+            f"{where_rows_are(quarantined, table, noun)}\n"
+            f"Remedy: {then_repair(pipeline, table, is_log=is_log)}"
         )
-    for counts, table, rows_text in results:
-        quarantined = counts.get("quarantined", 0)
-        for name, number in broken_in(counts):
-            # Of a rule that the pipeline had when an earlier try did the work, only the name is known.
-            rule = rules.get(name)
-            is_set_aside = rule is not None and rule.on_break == "quarantine"
-            where = f"are in {table}__quarantine, not in the target" if is_set_aside else "are applied"
-            log.warning(
-                "%s: %d row(s) break the rule %s%s.\n"
-                "Remedy: correct them at the source; or change the rule%s",
-                outcome.pipeline,
-                number,
-                name,
-                "" if rule is None else f" ({rule.check}) and {where}",
-                f", then run: delta-cdc replay {outcome.pipeline}={table}"
-                if is_set_aside
-                else ", after delta-cdc rules try.",
-            )
-            if is_set_aside and number == quarantined:
-                # The warning above is about all of them.
-                quarantined = 0
-        if quarantined:
-            log.warning(
-                "%s: %d %s are in %s__quarantine, each with its reason.\n"
-                "Remedy: correct them, then run: delta-cdc replay %s=%s",
-                outcome.pipeline,
-                quarantined,
-                rows_text,
-                table,
-                outcome.pipeline,
-                table,
-            )
 
 
 # -- a dry run ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_delta_cdc.page.errors import ERROR_KEY
+from delta_cdc.core.quarantine import then_repair, where_rows_are
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.value_rules import broken_in
 
@@ -33,6 +34,7 @@ _OF_ONE = (
     "lag_bytes",
     "freshness",
     "as_of",
+    "in_quarantine",
     "rules",
     "differing",
     "findings",
@@ -40,7 +42,7 @@ _OF_ONE = (
 )
 #: Figures that are unknown after a failed run which did not publish them. Others stay true: versions that are
 #: applied, and how long the oldest change that is not applied has waited.
-_OF_LAST_RUN = ("rows", "quarantined", "rules", "differing", "lag_versions", "lag_bytes")
+_OF_LAST_RUN = ("rows", "quarantined", "in_quarantine", "rules", "differing", "lag_versions", "lag_bytes")
 #: Before its readable range ends, a pipeline is listed as expiring for this long.
 _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
@@ -326,13 +328,23 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
         found |= dict.fromkeys(("starting_version", "ending_version"))
     elif "counts" in published or of_ingest:
         found["rows"] = {name: _number(counts.get(name)) for name in _ROWS}
-        found["quarantined"] = _number(counts.get("quarantined")) + _number(of_ingest.get("quarantined"))
+        found["in_quarantine"] = list(_in_quarantine(published))
+        found["quarantined"] = sum(one["rows"] for one in found["in_quarantine"])
         found["rules"] = {name: _number(count) for name, count in broken_in(counts)}
         found["differing"] = _differing(published.get("shadow"))
     then = _moment(found["as_of"])
     if _number(lag.get("seconds")) and then is not None:
         found["behind_since"] = _iso(then - timedelta(seconds=lag["seconds"]))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _in_quarantine(published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the number of rows that the last run put into each quarantine, and its table."""
+    for part in (_mapping(published.get("ingested")), published):
+        rows = _number(_mapping(part.get("counts")).get("quarantined"))
+        log, target = (_text(part.get(name)) for name in ("log_table", "target_table"))
+        if rows:
+            yield {"rows": rows, "table": target or log or "<table>", "is_log": log is not None}
 
 
 def _differing(comparisons: Any) -> list[str]:
@@ -504,7 +516,7 @@ def _item(
     if last is not None and last.figures:
         shown |= {
             name: last.figures[name]
-            for name in ("rows", "quarantined", "rules", "differing")
+            for name in ("rows", "quarantined", "in_quarantine", "rules", "differing")
             if name in last.figures
         }
     if last is not None and last.state in ("failed", "retrying", "hidden"):
@@ -647,13 +659,11 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
             f"{item['behind_since']}{_allowed(item)}.",
             "remedy": _catching_up(item),
         }
-    if item.get("quarantined"):
+    for one in item.get("in_quarantine", []):
         yield {
             "level": "warning",
-            "text": f"The last run put {plural(item['quarantined'], 'row')} into quarantine, each with its "
-            f"reason: {item.get('target', 'the target')}__quarantine.",
-            "remedy": "correct them there, then run: "
-            f"delta-cdc replay {item['pipeline']}={item.get('target', '<target>')}",
+            "text": "The last run put " + where_rows_are(one["rows"], one["table"]),
+            "remedy": then_repair(item["pipeline"], one["table"], is_log=one["is_log"]),
         }
     for name, number in item.get("rules", {}).items():
         yield {

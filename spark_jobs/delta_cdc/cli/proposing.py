@@ -18,6 +18,7 @@ from delta_cdc.core.concurrency import AT_ONCE, gathered
 from delta_cdc.core.erasure import SUFFIX as ERASED
 from delta_cdc.core.errors import DeltaCdcError, EnvironmentNotReady, InvalidConfiguration
 from delta_cdc.core.properties import APPEND_ONLY, CHANGE_LOG, feed_on, tracks_rows
+from delta_cdc.core.quarantine import QUARANTINE
 from delta_cdc.core.text_table import clipped, plural
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.uris import canonical_uri, is_name
@@ -26,7 +27,7 @@ from delta_cdc.delta_log.folders import DEPTH, find_tables
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.key_candidates import candidates, columns_of, orders, rounds
 from delta_cdc.planning.plan import readable
-from delta_cdc.planning.taken_files import INGESTED, QUARANTINE
+from delta_cdc.planning.taken_files import INGESTED
 from delta_cdc.planning.topic_samples import TopicReader, sampled_table
 from delta_cdc.spark.catalog import location_of, tables_of
 from delta_cdc.spark.uniqueness import key_counts

@@ -25,12 +25,12 @@ from delta_cdc.core.arguments import conflict
 from delta_cdc.core.errors import TableNotFound
 from delta_cdc.core.option import options_in
 from delta_cdc.core.options import IngestOptions
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.value_rules import value_rules
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.quarantine import holds_records
-from delta_cdc.planning.taken_files import QUARANTINE, beside
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 
@@ -92,7 +92,7 @@ def _seal(chosen_pipeline: Chosen, table: str) -> Seal:
 
 def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal) -> int:
     options = one.storage_options
-    quarantine = beside(table, QUARANTINE)
+    quarantine = quarantine_of(table)
     if not run_sync(holds_records(quarantine, one.pipeline, options)):
         print(f"The quarantine {quarantine} has no records of pipeline {one.pipeline}.")
         return 0

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import refuse, single_driver
 from delta_cdc.cli.work import jobs_of, takes_work, working
-from delta_cdc.core.text_table import grid, plural
+from delta_cdc.core.quarantine import then_replay, where_rows_are
+from delta_cdc.core.text_table import grid
 from delta_cdc.run.batch import run_batch
 from delta_cdc.run.loop import Services
 
@@ -87,11 +88,9 @@ def _about_quarantine(result: PipelineResult, file: str) -> Iterator[str]:
         count = outcome.counts.get("quarantined", 0) if outcome is not None and outcome.applied else 0
         if outcome is not None and count:
             table = outcome.log_table if outcome.kind == "ingest" else outcome.target_table
-            pipeline = f"{file} {result.pipeline}" if file else f"{result.pipeline}={table}"
-            yield (
-                f"{result.pipeline}: {plural(count, 'row')} in quarantine, each with its reason: "
-                f"{table}__quarantine. Correct them, then run: delta-cdc replay {pipeline}"
-            )
+            where = where_rows_are(count, str(table))
+            remedy = then_replay(result.pipeline, str(table), file)
+            yield f"{result.pipeline}: {where} Remedy: {remedy}"
 
 
 def _row(result: PipelineResult) -> dict[str, Any]:

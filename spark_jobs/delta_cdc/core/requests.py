@@ -24,13 +24,11 @@ from delta_cdc.core.options import (
     RangeOptions,
     RunOptions,
 )
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.shadow import Pair, pairs
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.uris import spark_uri
-
-#: Suffix of the name of a target's quarantine.
-_QUARANTINE = "__quarantine"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +95,7 @@ class ApplyRequest(Request, RunOptions):
         """Return the quarantine's location beside the target, in Spark's form; None without a quarantine."""
         if not (self.options.quarantines or self.repair_quarantined):
             return None
-        return f"{spark_uri(self.target).rstrip('/')}{_QUARANTINE}"
+        return quarantine_of(self.target)
 
     @property
     def guard(self) -> Guard:

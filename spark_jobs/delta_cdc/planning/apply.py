@@ -21,6 +21,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.rules import check_apply, check_options, check_order
 from delta_cdc.core.steps import Changes, NoRows, Snapshot, Staging, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
@@ -44,7 +45,6 @@ from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import renewal_due
 from delta_cdc.planning.staging import open_batch
-from delta_cdc.planning.taken_files import QUARANTINE, beside
 
 if TYPE_CHECKING:
     from delta_cdc.core.options import ApplyOptions
@@ -318,7 +318,7 @@ async def _refuse_dropped_rules(request: ApplyRequest, seal: Seal) -> None:
         return
     if not sealed.sets_rows_aside:
         return
-    quarantine_uri = beside(request.target, QUARANTINE)
+    quarantine_uri = quarantine_of(request.target)
     if await quarantine.holds_records(quarantine_uri, seal.pipeline, request.storage_options):
         names = ", ".join(those_that(sealed.rules, "quarantine"))
         raise ConfigurationDrift(

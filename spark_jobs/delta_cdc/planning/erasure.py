@@ -20,13 +20,13 @@ from delta_cdc.core.errors import (
     TableNotFound,
 )
 from delta_cdc.core.properties import APPEND_ONLY
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.retention import FILE_RETENTION, LOG_RETENTION, milliseconds_of
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.maintenance_commits import MOST_COMMITS, backwards
 from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.quarantine import newest_seal
-from delta_cdc.planning.taken_files import QUARANTINE, beside
 from delta_cdc.planning.vacuum import reached
 
 if TYPE_CHECKING:
@@ -123,13 +123,11 @@ def places(flows: Iterable[Flow]) -> list[Place]:
         if flow.log is not None:
             log = spark_uri(flow.log)
             owners.append(Place(log, "change log", flow.pipeline, log))
-            others.append(
-                Place(beside(log, QUARANTINE), "quarantine of records", flow.pipeline, log, "records")
-            )
+            others.append(Place(quarantine_of(log), "quarantine of records", flow.pipeline, log, "records"))
         if flow.target is not None:
             target = spark_uri(flow.target)
             owners.append(Place(target, "target", flow.pipeline, target))
-            others.append(Place(beside(target, QUARANTINE), "quarantine", flow.pipeline, target, "keys"))
+            others.append(Place(quarantine_of(target), "quarantine", flow.pipeline, target, "keys"))
             if flow.staging is not None:
                 others.append(Place(spark_uri(flow.staging), "staging", flow.pipeline, target))
     unique = {place.table: place for place in reversed([*owners, *others])}

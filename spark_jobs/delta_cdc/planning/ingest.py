@@ -11,6 +11,7 @@ from delta_cdc.core.change_log import log_properties
 from delta_cdc.core.concurrency import both, gathered
 from delta_cdc.core.kafka_options import for_registry
 from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
@@ -29,7 +30,7 @@ from delta_cdc.planning.memory import Memory, plan_key
 from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.planning.plan import readable
 from delta_cdc.planning.quarantine import holds_records
-from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside, same
+from delta_cdc.planning.taken_files import INGESTED, beside, same
 from delta_cdc.planning.unfinished_files import finished
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ async def _planned(observed: _Observed, chosen: Chosen) -> IngestPlan:
             source_uri=request.source_uri,
             log_uri=spark_uri(request.log),
             ingested_uri=beside(request.log, INGESTED),
-            quarantine_uri=beside(request.log, QUARANTINE),
+            quarantine_uri=quarantine_of(request.log),
             options=request.options,
             steps=(step,),
             files=chosen.files,
@@ -384,7 +385,7 @@ async def _recorded(
 
 # -- quarantine ---------------------------------------------------------------------------------
 async def _replay(observed: _Observed) -> Chosen:
-    where = beside(observed.request.log, QUARANTINE)
+    where = quarantine_of(observed.request.log)
     if observed.standing.recorded is None or not await holds_records(
         where, observed.request.pipeline, observed.request.storage_options
     ):

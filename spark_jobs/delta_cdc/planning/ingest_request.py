@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import adapters, rules
 from delta_cdc.core.errors import InvalidConfiguration, invalid
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.topics import parse
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.ingest import formats
 from delta_cdc.ingest.ddl import parse_ddl
 from delta_cdc.ingest.types import Type, inner_names
 from delta_cdc.planning.file_listing import check_glob, hides, read_source
-from delta_cdc.planning.taken_files import INGESTED, QUARANTINE, beside
+from delta_cdc.planning.taken_files import INGESTED, beside
 
 if TYPE_CHECKING:
     from delta_cdc.core.options import IngestOptions
@@ -42,10 +43,8 @@ def checked(request: IngestRequest) -> IngestOptions:
 def _refuse_overlap(request: IngestRequest) -> None:
     """Refuse a source whose files may be the log's own."""
     log = canonical_uri(request.log)
-    sides = {suffix: beside(request.log, suffix) for suffix in (INGESTED, QUARANTINE)}
-    rules.refuse_same(
-        source=request.source, log=request.log, ingested=sides[INGESTED], quarantine=sides[QUARANTINE]
-    )
+    sides = {"ingested": beside(request.log, INGESTED), "quarantine": quarantine_of(request.log)}
+    rules.refuse_same(source=request.source, log=request.log, **sides)
     source = read_source(request.source)
     tables = [log, *map(canonical_uri, sides.values())]
     within = [_below(f"{table}/part-0.parquet", source) for table in tables]

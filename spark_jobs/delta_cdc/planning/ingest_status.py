@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.concurrency import both
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.planning.ingest_batches import Standing, partition_name
 from delta_cdc.planning.plan import readable
 from delta_cdc.planning.quarantine import holds_records
-from delta_cdc.planning.taken_files import QUARANTINE, beside, taken
+from delta_cdc.planning.taken_files import taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +76,7 @@ async def ingest_status(
 
     :param log: location of the change log
     """
-    quarantine = beside(log, QUARANTINE)
+    quarantine = quarantine_of(log)
     record, held = await both(
         taken(log, pipeline, storage_options), holds_records(quarantine, pipeline, storage_options)
     )

@@ -23,8 +23,8 @@ from delta_cdc.delta_log.table import DeltaLog
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Endings of the names of the tables beside a log.
-INGESTED, QUARANTINE = "__ingested", "__quarantine"
+#: End of the name of the table beside a log that has its files.
+INGESTED = "__ingested"
 _COLUMNS = {
     "pipeline": "string",
     "seal": "int64",

@@ -27,6 +27,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.options import ApplyOptions, QueryOptions
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.reserved_columns import NAMING, SPARSE
 from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.spec import WhySpec
@@ -42,7 +43,6 @@ from delta_cdc.planning.quarantine import state_of
 from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.seal_chain import any_seal_of, seal_of
 from delta_cdc.planning.size import table_size
-from delta_cdc.planning.taken_files import QUARANTINE, beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,7 +138,7 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
         before=seal.state,
         horizons=appended_events.lateness_bounds_at(at) if options.takes_events else (),
     ).with_allowed_lateness()
-    quarantine_uri = beside(spark_uri(request.target), QUARANTINE)
+    quarantine_uri = quarantine_of(request.target)
     quarantined = await state_of(DeltaLog(quarantine_uri, request.storage_options))
     # Also an older version of the target must not show a key that was erased since.
     ledger = ledger_of(request.target)

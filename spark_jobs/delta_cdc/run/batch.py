@@ -137,8 +137,9 @@ def run_batch(
         )
         result = await _PipelineRun(_identified(pipeline_job), of_job, application).run()
         position = positions[id(pipeline_job)]
-        if isinstance(result.error, TableNotFound) and failed & earlier[position]:
-            # No source could be collected yet, for reasons that the sources' own results name.
+        ends = earlier[position]
+        is_missing = bool(ends) and isinstance(result.error, TableNotFound)
+        if is_missing and await has_no_log_yet(pipeline_job, are_well=not failed & ends):
             result = replace(result, error=None)
         if result.error is not None:
             failed.add(position)
@@ -148,22 +149,49 @@ def run_batch(
 
 
 def before(pipeline_jobs: Sequence[PipelineJob]) -> list[set[int]]:
-    """Return, for each job, the positions of the jobs that append to the change log that it applies."""
-    collecting = [
-        (position, one.apply)
-        for position, one in enumerate(pipeline_jobs)
-        if one.error is None and one.apply is not None and one.apply.options.writes_events
+    """Return, for each job, the positions of the jobs that append to the change log that it applies.
+
+    These jobs wait for none themselves.
+    """
+    jobs = [one if one.error is None else PipelineJob() for one in pipeline_jobs]
+    collected = [
+        (position, one.apply.target)
+        for position, one in enumerate(jobs)
+        if one.apply is not None and one.apply.options.writes_events
     ]
-    return [
+    ingested = [(position, one.ingest.log) for position, one in enumerate(jobs) if one.ingest is not None]
+    waits = [
         {
             position
-            for position, collects in collecting
+            # A job with an ingest applies what it ingests itself, and what others collect.
+            for position, log in (collected if one.ingest is not None else [*collected, *ingested])
             if one.apply is not None
             and not one.apply.options.writes_events
-            and same_table(collects.target, one.apply.source)
+            and same_table(log, one.apply.source)
         }
-        for one in pipeline_jobs
+        for one in jobs
     ]
+    return [{position for position in ends if not waits[position]} for ends in waits]
+
+
+async def has_no_log_yet(pipeline_job: PipelineJob, *, are_well: bool) -> bool:
+    """Return whether the change log that a job applies is missing because nothing was appended to it yet.
+
+    :param are_well: whether the jobs that append to the log had no error. If one had, its result says why the
+        log is missing; otherwise a log that is missing beside a target that exists was dropped or moved
+    """
+    apply = pipeline_job.apply
+    if apply is None or await _exists(apply.source, apply):
+        return False
+    return not are_well or not await _exists(apply.target, apply)
+
+
+async def _exists(table: str, request: ApplyRequest) -> bool:
+    try:
+        await DeltaLog(table, request.storage_options).newest_version()
+    except (TableNotFound, NotADeltaTable):
+        return False
+    return True
 
 
 def since_key(request: ApplyRequest) -> str:

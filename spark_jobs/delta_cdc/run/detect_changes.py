@@ -19,7 +19,7 @@ from delta_cdc.planning.plan import readable
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import extra_work_of
-from delta_cdc.run.batch import before
+from delta_cdc.run.batch import before, has_no_log_yet
 from delta_cdc.run.outbox import unannounced
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ async def _after(
     try:
         return await _planned(pipeline_job, looks)
     except TableNotFound:
-        if not busy and all(one.error is None for one in collected):
+        are_well = all(one.error is None for one in collected)
+        if not await has_no_log_yet(pipeline_job, are_well=are_well):
             raise
-        # The sources' own results say why there is no log yet.
         found = "nothing: there is no change log yet"
         return DetectedChanges(pipeline=pipeline_job.pipeline, found=found)
 

@@ -249,9 +249,9 @@ def test_what_waits_in_quarantine_is_said(monkeypatch: pytest.MonkeyPatch, recor
     monkeypatch.setattr(type(task), "log", records)
     World(monkeypatch, one(applied=applied(counts={"inserted": 1, "quarantined": 2}))).run(task)
     log, target = (line for line in records.at("warning") if "__quarantine" in line)
-    assert log.startswith(f"orders: 1 records that are not valid events are in {LOG}__quarantine")
+    assert log.startswith(f"orders: 1 record in quarantine, each with its reason: {LOG}__quarantine.")
     assert log.endswith(f"delta-cdc replay orders={LOG}")
-    assert target.startswith(f"orders: 2 events that cannot be applied are in {TARGET}__quarantine")
+    assert target.startswith(f"orders: 2 events in quarantine, each with its reason: {TARGET}__quarantine.")
     records.lines.clear()
     World(monkeypatch, one(ingested=ingested(counts={"events": 3}), applied=applied())).run(task)
     assert not [line for line in records.at("warning") if "__quarantine" in line]

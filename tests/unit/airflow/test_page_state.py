@@ -187,9 +187,21 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     ),
     "cannot go on": (done(lag=lag(readable_until=ago(days=1))), {"state": "expiring"}, {"level": "error"}),
     "in quarantine": (
-        done(counts={"quarantined": 2}, ingested={"counts": {"quarantined": 1}}),
-        {"quarantined": 3},
-        {"remedy": "delta-cdc replay p=/lake/b"},
+        done(counts={"quarantined": 2}),
+        {"quarantined": 2},
+        {
+            "text": "put 2 rows in quarantine, each with its reason: /lake/b__quarantine.",
+            "remedy": "mode repair and repair_quarantined, or run: delta-cdc replay p=/lake/b",
+        },
+    ),
+    # The records of a change log are not beside the target.
+    "in the quarantine of its log": (
+        done(ingested={"counts": {"quarantined": 1}, "log_table": "/lake/log"}),
+        {"quarantined": 1},
+        {
+            "text": "1 row in quarantine, each with its reason: /lake/log__quarantine.",
+            "remedy": "correct them, then run: delta-cdc replay p=/lake/log",
+        },
     ),
     "of rows that break a rule": (
         done(counts={"inserted": 3, "rule:amount_positive": 2, "rule:forged": "many"}),

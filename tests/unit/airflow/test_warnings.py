@@ -38,14 +38,15 @@ def test_each_broken_rule_is_one_warning_with_what_happened_to_the_rows(records:
     assert set_aside == (
         "orders: 2 row(s) break the rule owned (owner IS NOT NULL) and are in /now__quarantine, not in the "
         "target.\n"
-        "Remedy: correct them at the source; or change the rule, then run: delta-cdc replay orders=/now"
+        "Remedy: correct them at the source; or change the rule, then start a run with mode repair and "
+        "repair_quarantined."
     )
 
 
 def test_rows_in_quarantine_for_another_reason_have_a_warning_of_their_own(records: Records) -> None:
     of_rule, others = warned(records, **{"rule:owned": 2, "quarantined": 5})
     assert of_rule.startswith("orders: 2 row(s) break the rule owned")
-    assert others.startswith("orders: 5 events that cannot be applied are in /now__quarantine, each with its")
+    assert others.startswith("orders: 5 events in quarantine, each with its reason: /now__quarantine.\n")
 
 
 def test_a_rule_that_the_task_no_longer_has(records: Records) -> None:

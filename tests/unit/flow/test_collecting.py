@@ -9,7 +9,12 @@ import pytest
 
 from delta_cdc.core import validation
 from delta_cdc.core.change_log import LOG_COLUMNS, OF_TABLES
-from delta_cdc.core.errors import InvalidConfiguration, TargetSchemaClash, TargetWithoutWatermark
+from delta_cdc.core.errors import (
+    InvalidConfiguration,
+    TableNotFound,
+    TargetSchemaClash,
+    TargetWithoutWatermark,
+)
 from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult, new_seal
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.apply import plan_apply
@@ -128,6 +133,37 @@ def test_without_any_log_the_sources_alone_fail(tmp_path: Path) -> None:
     # A log that is missing for no known reason is an error.
     (alone,) = detect_changes(jobs[1:])
     assert alone.error is not None
+
+
+def test_an_apply_waits_for_the_ingest_of_its_log(tmp_path: Path) -> None:
+    """A log that is ingested once, and applied into two targets: in the first run, there is no log yet."""
+    lake = Lake(tmp_path)
+    (tmp_path / "files").mkdir()
+    common = {"source": lake.at("files"), "adapter": "debezium", "keys": ["id"]}
+    ingest, _ = requests({"pipeline": "in", "log": lake.at("log"), **common}, run_id="r")
+    both = PipelineJob(ingest=ingest, apply=_request(lake.job("p")))
+    jobs = [lake.job("p"), PipelineJob(ingest=ingest)]
+    assert before([*jobs, both]) == [{1, 2}, set(), set()]
+    # Those that ingest into one log do not wait for each other; both wait for what other jobs collect.
+    assert before([both, both, lake.job("eu")]) == [{2}, {2}, set()]
+    assert before([PipelineJob(error=InvalidConfiguration("x", remedy="y"), ingest=ingest), jobs[0]]) == [
+        set(),
+        set(),
+    ]
+    for name in ("log", "target"):
+        shutil.rmtree(lake.at(name), ignore_errors=True)
+    # Nothing has come yet, so there is no log, and nothing to apply.
+    assert [(one.error, one.has_work) for one in detect_changes(jobs)] == [(None, False)] * 2
+    assert detect_changes(jobs)[0].found == "nothing: there is no change log yet"
+    assert [one.error for one in lake.run(*jobs).values()] == [None, None]
+    (tmp_path / "files" / "1.json").write_text("{}")
+    assert detect_changes(jobs)[0].found == "the events of in"
+    assert [one.has_work for one in detect_changes(jobs)] == [True, True]
+    (tmp_path / "files" / "1.json").unlink()
+    # Beside a target, a log that is missing was dropped.
+    lake.tables["target"].create()
+    assert isinstance(detect_changes(jobs)[0].error, TableNotFound)
+    assert isinstance(lake.run(*jobs)["p"].error, TableNotFound)
 
 
 def test_work_of_a_source_is_work_of_the_apply(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""Where the quarantine of a table is, and what to do with its rows: the same sentences in logs and pages."""
+
+from __future__ import annotations
+
+from delta_cdc.core.text_table import plural
+from delta_cdc.core.uris import spark_uri
+
+#: Suffix of the name of a target's or change log's quarantine.
+QUARANTINE = "__quarantine"
+
+
+def quarantine_of(table: str) -> str:
+    """Return the location of a table's quarantine, as Spark names it."""
+    return f"{spark_uri(table).rstrip('/')}{QUARANTINE}"
+
+
+def where_rows_are(rows: int, table: str, noun: str = "row") -> str:
+    """Return a sentence about rows that a run put into the quarantine of a table.
+
+    :param noun: ``row``, ``record`` or ``event``
+    """
+    return f"{plural(rows, noun)} in quarantine, each with its reason: {table}{QUARANTINE}."
+
+
+def replay(pipeline: str, table: str, configuration: str = "") -> str:
+    """Return the command that processes the rows in quarantine again.
+
+    :param configuration: its file, whose options a replay takes; "": those of the table's seal
+    """
+    chosen = f"{configuration} {pipeline}" if configuration else f"{pipeline}={table}"
+    return f"delta-cdc replay {chosen}"
+
+
+#: A run of a task that processes them again, with the task's own options.
+REPAIR = "start a run with mode repair and repair_quarantined"
+
+
+def then_replay(pipeline: str, table: str, configuration: str = "") -> str:
+    """Return the remedy, for a person who has the command."""
+    return f"correct them, then run: {replay(pipeline, table, configuration)}"
+
+
+def then_repair(pipeline: str, table: str, *, is_log: bool) -> str:
+    """Return the remedy, for a person in Airflow. No run of a form replays a change log's quarantine."""
+    if is_log:
+        return then_replay(pipeline, table)
+    return f"correct them, then {REPAIR}, or run: {replay(pipeline, table)}"
