@@ -51,7 +51,7 @@ def test_records_of_a_log(spark: SparkSession, tmp_path: Path, capsys: Said) -> 
     assert main([*replay, "--adapter-options", told]) == 1
     said = capsys.readouterr()
     assert "1 events" in said.out
-    assert "have to stay in quarantine" in said.err
+    assert "1 row still in quarantine" in said.err
     assert rows(spark, log, "id", "n") == [(1, 1), (2, 2)]
     assert rows(spark, tmp_path / "log__quarantine", "raw") == [(lines[2],)]
     # Somebody has looked at it, and it is nothing.

@@ -159,14 +159,14 @@ def test_the_reasons_of_what_stays_in_quarantine(
 ) -> None:
     world.ingest()
 
-    async def holds(*_: Any) -> bool:
-        return True
+    async def held(*_: Any) -> int:
+        return 2
 
-    monkeypatch.setattr("delta_cdc.cli.replay.holds_records", holds)
+    monkeypatch.setattr("delta_cdc.cli.replay.rows_held", held)
     monkeypatch.setattr("delta_cdc.cli.replay.session", lambda **_: nullcontext())
     monkeypatch.setattr("delta_cdc.cli.replay._ingest_again", lambda *_: {"events": 0})
     assert main(["replay", f"p={world.root / 'log'}"]) == 1
     assert capsys.readouterr().err == (
-        "Some records have to stay in quarantine. For their reasons: SELECT reason, count(*) "
+        "2 rows still in quarantine. For the reasons: SELECT reason, count(*) "
         f"FROM delta.`{world.root}/log__quarantine` WHERE pipeline = 'p' GROUP BY reason\n"
     )

@@ -247,17 +247,24 @@ def test_what_an_ingest_has_taken(tmp_path: Path, capsys: pytest.CaptureFixture[
         world.ingest(lambda spec: world.engine(spec, "recorded"))
     quarantine = LogTable(tmp_path / "log__quarantine", table_id="q").create()
     quarantine.append()
-    pq.write_table(pa.table({"pipeline": ["p"]}), quarantine.path / "part-00001-0.parquet")
+    file = quarantine.path / "part-00001-0.parquet"
+    pq.write_table(pa.table({"pipeline": ["p"] * 10}), file)
     assert main(["status", f"p={log}"]) in (0, 1)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert f"source {world.source}" in lines
     assert "taken 2 files, 5 B" in lines
-    assert f"quarantine {quarantine.uri}" in lines
+    assert f"quarantine 10 rows: {quarantine.uri}" in lines
     assert (
         f"pending batch {world.record_txns['p']} is recorded, and its events are not in the log yet" in lines
     )
     assert main(["status", f"p={log}", "--json"]) in (0, 1)
-    told = json.loads(capsys.readouterr().out)[0]["ingest"]
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["quarantine"], row["rows_in_quarantine"]) == (quarantine.uri, 10)
+    # Beside the rows of others, the log does not know how many are whose.
+    pq.write_table(pa.table({"pipeline": ["p", "q", "p", "q"]}), file)
+    assert main(["status", f"p={log}", "--metrics"]) == 0
+    assert "delta_cdc_rows_in_quarantine{pipeline=\"p\"} 2" in capsys.readouterr().out
+    told = row["ingest"]
     assert (told["files"], told["bytes"], told["pending"]) == (2, 5, world.record_txns["p"])
 
 

@@ -27,10 +27,11 @@ from delta_cdc.core.option import options_in
 from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.value_rules import value_rules
 from delta_cdc.delta_log.table import run_sync
-from delta_cdc.planning.quarantine import holds_records
+from delta_cdc.planning.quarantine import rows_held
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 
@@ -93,7 +94,7 @@ def _seal(chosen_pipeline: Chosen, table: str) -> Seal:
 def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal) -> int:
     options = one.storage_options
     quarantine = quarantine_of(table)
-    if not run_sync(holds_records(quarantine, one.pipeline, options)):
+    if not run_sync(rows_held(quarantine, one.pipeline, options)):
         print(f"The quarantine {quarantine} has no records of pipeline {one.pipeline}.")
         return 0
     common = {
@@ -109,14 +110,14 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
             # A configuration without rules has dropped them.
             configured = {"rules": None, **configured}
         counts = again(spark, arguments, configured, table, seal, common)
-    rest = run_sync(holds_records(quarantine, one.pipeline, options))
+    rest = run_sync(rows_held(quarantine, one.pipeline, options))
     print(", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing moved")
     if rest:
         query = (
             f"SELECT reason, count(*) FROM {sql.table(quarantine)} "
             f"WHERE pipeline = {sql.string(one.pipeline)} GROUP BY reason"
         )
-        print(f"Some records have to stay in quarantine. For their reasons: {query}", file=sys.stderr)
+        print(f"{plural(rest, 'row')} still in quarantine. For the reasons: {query}", file=sys.stderr)
     return 1 if rest else 0
 
 

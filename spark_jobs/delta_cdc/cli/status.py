@@ -101,7 +101,8 @@ def _status(arguments: argparse.Namespace) -> int:
     is_healthy = True
     advice = _advice(tables, arguments) if arguments.advise else [[]] * len(tables)
     for (one, table), result, advised in zip(tables, expected, advice, strict=True):
-        lines.append(one.pipeline)
+        # A pipeline with a change log and a target has two parts below its name.
+        lines += [one.pipeline] if not rows or rows[-1]["pipeline"] != one.pipeline else []
         if isinstance(result, DeltaCdcError):
             is_healthy = False
             lines.append(f"  {type(result).__name__}: {result}")
@@ -187,7 +188,8 @@ def _lines(status: Status) -> Iterator[str]:
     if status.target_version is None:
         yield f"  target     {status.target} (no table: check the path if you expected one)"
     else:
-        yield f"  target     {status.target} (version {status.target_version})"
+        label = "target" if status.ingest is None else "log"
+        yield f"  {label:<10} {status.target} (version {status.target_version})"
     if status.ingest is not None:
         yield f"  source     {status.source or 'unknown'}"
         yield from (f"  {name:<10} {text}" for name, text in status.ingest.lines())
@@ -205,6 +207,8 @@ def _lines(status: Status) -> Iterator[str]:
         if status.late is not None:
             yield f"  state      {'late' if status.late else 'in time'}"
         yield f"  good until {status.readable_until or 'unknown'}"
+    if status.rows_in_quarantine:
+        yield f"  quarantine {plural(status.rows_in_quarantine, 'row')}: {status.quarantine}"
     if status.shadow is not None:
         yield f"  shadow     {status.shadow}"
     for finding in status.findings:

@@ -80,6 +80,12 @@ METRICS = {
         Metric("rows", "counter", "Rows written, by kind", ("run",), "kind"),
         Metric("bytes_written", "counter", "Bytes of the files that the commits added", ("run",)),
         Metric("quarantined", "counter", "Records or events put into quarantine", ("run",)),
+        Metric(
+            "rows_in_quarantine",
+            "gauge",
+            "Records or events that are in quarantine now, if a quarantine may exist",
+            ("status",),
+        ),
         Metric("rule_broken", "counter", "Rows that broke a rule, by rule", ("run",), "rule"),
         Metric(
             "shadow_differences",

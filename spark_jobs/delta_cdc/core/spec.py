@@ -465,6 +465,7 @@ class WhySpec(SealedSpec):
     :param options: the options that it was built with
     :param key: the value of each key column, as text
     :param quarantine_uri: the target's quarantine table; "" if there is no table
+    :param records_uri: the quarantine of the change log that the target applies; "" if there is no table
     :param ledger_uri: the table of the target's erased keys; "" if there is no table
     :param source_size: bytes of the source as of the watermark, if all of it is searched for the key; None if
         unknown
@@ -477,6 +478,7 @@ class WhySpec(SealedSpec):
     options: ApplyOptions
     key: dict[str, str]
     quarantine_uri: str = ""
+    records_uri: str = ""
     ledger_uri: str = ""
     source_size: int | None = None
     most_bytes: int = 1 << 30

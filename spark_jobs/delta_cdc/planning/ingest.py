@@ -29,7 +29,7 @@ from delta_cdc.planning.ingest_request import checked
 from delta_cdc.planning.memory import Memory, plan_key
 from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.planning.plan import readable
-from delta_cdc.planning.quarantine import holds_records
+from delta_cdc.planning.quarantine import rows_held
 from delta_cdc.planning.taken_files import INGESTED, beside, same
 from delta_cdc.planning.unfinished_files import finished
 
@@ -386,7 +386,7 @@ async def _recorded(
 # -- quarantine ---------------------------------------------------------------------------------
 async def _replay(observed: _Observed) -> Chosen:
     where = quarantine_of(observed.request.log)
-    if observed.standing.recorded is None or not await holds_records(
+    if observed.standing.recorded is None or not await rows_held(
         where, observed.request.pipeline, observed.request.storage_options
     ):
         return Chosen(

@@ -6,11 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.change_log import LOG_COLUMNS
-from delta_cdc.core.concurrency import both
-from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.planning.ingest_batches import Standing, partition_name
 from delta_cdc.planning.plan import readable
-from delta_cdc.planning.quarantine import holds_records
 from delta_cdc.planning.taken_files import taken
 
 if TYPE_CHECKING:
@@ -27,7 +24,6 @@ class IngestStatus:
     :param size: their size in bytes
     :param positions: ``topic/partition`` -> the first offset that was not ingested
     :param pending: number of a batch that is recorded but not in the log yet; None without such a batch
-    :param quarantine: location of the quarantine, if it may hold records of the pipeline
     :param findings: problems that need attention, one sentence each
     """
 
@@ -35,7 +31,6 @@ class IngestStatus:
     size: int = 0
     positions: dict[str, int] = field(default_factory=dict)
     pending: int | None = None
-    quarantine: str | None = None
     findings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -45,7 +40,6 @@ class IngestStatus:
             "bytes": self.size,
             "positions": self.positions,
             "pending": self.pending,
-            "quarantine": self.quarantine,
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:
@@ -56,8 +50,6 @@ class IngestStatus:
             yield "taken", f"{name} up to offset {position}"
         if self.pending is not None:
             yield "pending", f"batch {self.pending} is recorded, and its events are not in the log yet"
-        if self.quarantine is not None:
-            yield "quarantine", self.quarantine
 
 
 def is_ingested(recorded: RecordedWatermark | None) -> bool:
@@ -76,11 +68,7 @@ async def ingest_status(
 
     :param log: location of the change log
     """
-    quarantine = quarantine_of(log)
-    record, held = await both(
-        taken(log, pipeline, storage_options), holds_records(quarantine, pipeline, storage_options)
-    )
-    standing = Standing(recorded, record, now_ms)
+    standing = Standing(recorded, await taken(log, pipeline, storage_options), now_ms)
     counted = standing.counted
     findings = []
     if standing.found_lost:
@@ -93,6 +81,5 @@ async def ingest_status(
         size=sum(size for size, _, _ in counted.files.values()),
         positions={partition_name(*key): offset for key, offset in counted.positions.items()},
         pending=standing.pending,
-        quarantine=quarantine if held else None,
         findings=tuple(findings),
     )

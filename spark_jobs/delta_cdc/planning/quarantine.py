@@ -86,10 +86,10 @@ async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
     return None
 
 
-async def holds_records(
-    quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None
-) -> bool:
-    """Return whether the quarantine of a change log may hold records of a pipeline; masked rows may count.
+async def rows_held(quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None) -> int:
+    """Return how many rows of a pipeline a quarantine has, 0 without a table.
+
+    If it also has rows of other pipelines, or its log has no counts, deleted rows may count, too.
 
     :param quarantine: location of the table
     """
@@ -97,14 +97,18 @@ async def holds_records(
     log = DeltaLog(uri, storage_options)
     state = await state_of(log)
     if state is None or await asyncio.to_thread(lambda: state.is_empty):
-        return False
+        return 0
     names = [name for name, *_ in await log.files(state.version)]
-    return await asyncio.to_thread(_any_of, Storage(uri, storage_options), names, pipeline)
+    mine, others = await asyncio.to_thread(_counted, Storage(uri, storage_options), names, pipeline)
+    return mine if others else await asyncio.to_thread(lambda: state.num_rows) or mine
 
 
-def _any_of(storage: Storage, names: list[str], pipeline: str) -> bool:
+def _counted(storage: Storage, names: list[str], pipeline: str) -> tuple[int, int]:
+    """Return the number of rows of a pipeline, and of others, in files of a quarantine."""
+    mine = others = 0
     with storage.named():
         for name in names:
-            if pipeline in read_columns(storage, name, ("pipeline",))["pipeline"].unique().to_pylist():
-                return True
-    return False
+            column = read_columns(storage, name, ("pipeline",))["pipeline"]
+            rows = column.to_pylist().count(pipeline)
+            mine, others = mine + rows, others + len(column) - rows
+    return mine, others

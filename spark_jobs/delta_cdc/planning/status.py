@@ -11,6 +11,7 @@ from delta_cdc.core import codec
 from delta_cdc.core.concurrency import settled
 from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound, VersionsExpired
 from delta_cdc.core.metrics import METRICS, Sample, commit_samples, is_late, lag_samples, shadow_samples
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.retention import (
     FILE_RETENTION,
     LOG_RETENTION,
@@ -20,10 +21,12 @@ from delta_cdc.core.retention import (
     text_of,
 )
 from delta_cdc.core.shadow import Agreement
+from delta_cdc.core.validation import options_of
 from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import preconditions
 from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ingested
+from delta_cdc.planning.quarantine import rows_held
 from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.shadow import comparisons
 from delta_cdc.planning.vacuum import reached
@@ -96,6 +99,8 @@ class Status:
     :param freshness: the age in seconds that the oldest change that is not applied may have; None if the
         caller sets none
     :param late: whether that change is older; None if unknown
+    :param quarantine: location of the quarantine of the target or change log; None if the options create none
+    :param rows_in_quarantine: how many rows of the pipeline it has; None if the options create none
     :param shadow: of a shadow: what its newest comparisons found; None without one
     :param ingest: for a change log that an ingest fills: the status of that ingest. Its source has no
         versions, so it leaves all fields on versions and the lag at None
@@ -117,6 +122,8 @@ class Status:
     freshness: float | None = None
     late: bool | None = None
     ingest: IngestStatus | None = None
+    quarantine: str | None = None
+    rows_in_quarantine: int | None = None
     shadow: Agreement | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -150,6 +157,8 @@ class Status:
         }
         yield from lag_samples(self.pipeline, lag, now)
         yield Sample(METRICS["problems"], self.pipeline, len(self.findings))
+        if self.rows_in_quarantine is not None:
+            yield Sample(METRICS["rows_in_quarantine"], self.pipeline, self.rows_in_quarantine)
         if self.shadow is not None:
             yield from shadow_samples(self.pipeline, [self.shadow.newest.counts])
         if self.counts is not None and self.bytes_written is not None and self.committed_at is not None:
@@ -203,8 +212,17 @@ async def status_async(
             findings=(f"{log.uri}: {state_text}; the next run of {pipeline} loads it.",),
         )
     status = await _compared(source_log, state, recorded, seal, now)
+    if options_of(seal).quarantines:
+        status = await _with_quarantine(status, storage_options)
     found = await comparisons(log, None, pipeline)
     return replace(status, shadow=Agreement.of(found)) if found else status
+
+
+async def _with_quarantine(status: Status, storage_options: dict[str, str] | None) -> Status:
+    """Return a status with the number of rows in the quarantine of its table."""
+    quarantine = quarantine_of(status.target)
+    rows = await rows_held(quarantine, status.pipeline, storage_options)
+    return replace(status, quarantine=quarantine, rows_in_quarantine=rows)
 
 
 def _loaded_once(pipeline: str, recorded: RecordedWatermark, seal: Seal, now: int) -> Status:
@@ -229,7 +247,7 @@ async def _ingested(
     ingest = await ingest_status(log, pipeline, recorded, storage_options, now)
     until, warnings = _terms(recorded.target, recorded, (), now)
     seal = recorded.seal
-    return Status(
+    status = Status(
         pipeline=pipeline,
         target=recorded.target.uri,
         target_version=recorded.target.version,
@@ -240,6 +258,7 @@ async def _ingested(
         ingest=ingest,
         **_written(recorded),
     )
+    return await _with_quarantine(status, storage_options)
 
 
 def _written(recorded: RecordedWatermark) -> dict[str, Any]:

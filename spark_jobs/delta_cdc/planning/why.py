@@ -138,8 +138,11 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
         before=seal.state,
         horizons=appended_events.lateness_bounds_at(at) if options.takes_events else (),
     ).with_allowed_lateness()
-    quarantine_uri = quarantine_of(request.target)
-    quarantined = await state_of(DeltaLog(quarantine_uri, request.storage_options))
+    quarantine_uri, records_uri = quarantine_of(request.target), quarantine_of(source.uri)
+    quarantined, records = [
+        await state_of(DeltaLog(uri, request.storage_options)) if is_read else None
+        for uri, is_read in ((quarantine_uri, True), (records_uri, options.takes_events))
+    ]
     # Also an older version of the target must not show a key that was erased since.
     ledger = ledger_of(request.target)
     remembered = await state_of(DeltaLog(ledger, request.storage_options))
@@ -153,6 +156,7 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
         options=options,
         key=key,
         quarantine_uri=quarantine_uri if quarantined is not None else "",
+        records_uri=records_uri if records is not None else "",
         source_size=size,
         most_bytes=request.most_bytes,
         ledger_uri=ledger if remembered is not None else "",

@@ -22,6 +22,7 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
 from delta_cdc.core.reasons import reason as reason_of
+from delta_cdc.core.spellings import folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.ingest.records.csv import UNCLOSED
 from delta_cdc.spark import catalog
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from delta_cdc.core.spec import ApplySpec, IngestSpec, SourceFile
+    from delta_cdc.core.spellings import Kind
     from delta_cdc.core.steps import Step
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.prepared_step import StepContext
@@ -59,6 +61,7 @@ COLUMNS = {
     "adapter": "string",
     "quarantined_at": "timestamp",
 }
+_SPELLED = "array<struct<text: string, is_whole: boolean>>"
 #: Name of the column with the reason, also in rejected records.
 REASON = "reason"
 _PROPERTIES = {"delta.enableDeletionVectors": "true", "delta.enableChangeDataFeed": "false"}
@@ -441,3 +444,34 @@ def forget_files(session: SparkSession, spec: IngestSpec, files: Sequence[str]) 
         file_list = ", ".join(map(string, files))
         condition = f"raw IS NULL AND position.file IN ({file_list})"
         _delete(session, spec.quarantine_uri, spec.pipeline, spec.step.seal_number, condition)
+
+
+def spelled(
+    session: SparkSession, types: Sequence[T.DataType], keys: Sequence[Sequence[str]]
+) -> tuple[DataFrame, str]:
+    """Return how records may spell keys, and the SQL of whether ``t.raw`` has the key of a row ``s``.
+
+    :param types: of the key columns
+    :param keys: the text of each column, for each key
+    """
+    kinds = [_kind(one) for one in types]
+    rows = [
+        tuple(
+            [(one.text, one.is_whole) for one in spellings(text, kind)]
+            for text, kind in zip(key, kinds, strict=True)
+        )
+        for key in keys
+    ]
+    columns = [f"v{number}" for number in range(len(kinds))]
+    found = session.createDataFrame(rows, ", ".join(f"{column} {_SPELLED}" for column in columns))
+    return found, " AND ".join(mentions_sql(folded_sql("t.raw"), f"s.{column}") for column in columns)
+
+
+def _kind(data_type: T.DataType) -> Kind:
+    if isinstance(data_type, T.NumericType):
+        return "number"
+    if isinstance(data_type, T.DateType):
+        return "date"
+    if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
+        return "timestamp"
+    return "binary" if isinstance(data_type, T.BinaryType) else "text"

@@ -21,7 +21,7 @@ from delta_cdc.core.errors import InvalidConfiguration, RangeTooLong
 from delta_cdc.core.reserved_columns import DELETED_COLUMN
 from delta_cdc.core.spec import ApplySpec, JobResult
 from delta_cdc.core.sql import quote, string
-from delta_cdc.core.why import Change, Erased, Found, Lost, TargetRow
+from delta_cdc.core.why import Change, Erased, Found, Lost, TargetRow, shown
 from delta_cdc.spark import erased_keys, named_errors, quarantine
 from delta_cdc.spark.apply import (
     events,
@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 #: The most changes of a key, and the most rows and quarantined events.
 MOST_CHANGES, MOST_ROWS = 5_000, 1_000
+#: The most records of a log's quarantine: a short value, such as 1, is in many.
+_MOST_RECORDS = 20
 _BY_NAME = "spark.databricks.delta.timeTravel.resolveOnIdentifier.enabled"
 #: Times as ISO 8601.
 _TIME = "yyyy-MM-dd'T'HH:mm:ssXXX"
@@ -148,7 +150,7 @@ class _Reader:
         if erased is not None:
             return Found(columns=tuple(self._columns), rows=(), changes=(), erased=erased)
         changes, lost = self._of_events() if self._options.takes_events else self._of_feed()
-        lost += self._quarantined()
+        lost += [*self._quarantined(), *self._records()]
         complete = len(changes) <= MOST_CHANGES
         return Found(
             columns=tuple(self._columns),
@@ -418,6 +420,27 @@ class _Reader:
                 Change("upsert", row["sequence"], None, row["commit_version"]),
             )
             for row in collected
+        ]
+
+    def _records(self) -> list[Lost]:
+        """Return the newest records that are no valid events and may be of the key: they have its values."""
+        spec = self._spec
+        if not spec.records_uri:
+            return []
+        names = states.match(self._target.columns, list(spec.key), "key", spec.target_uri)
+        types = [self._target.schema[name].dataType for name in names]
+        keys, of_key = quarantine.spelled(self._session, types, [list(spec.key.values())])
+        rows = self._session.read.format("delta").load(spec.records_uri).alias("t")
+        found = rows.join(F.broadcast(keys.alias("s")), F.expr(of_key), "left_semi")
+        newest = found.orderBy(F.desc("quarantined_at")).limit(_MOST_RECORDS)
+        time = F.date_format("quarantined_at", _TIME).alias("time")
+        record = F.to_json(F.struct("position", time)).alias("record")
+        return [
+            Lost(
+                f"it is in {spec.records_uri} ({row['reason']}), and may be of this key: {shown(row['raw'])}",
+                Change("upsert", record=_record(row["record"])),
+            )
+            for row in newest.select("reason", "raw", record).collect()
         ]
 
 

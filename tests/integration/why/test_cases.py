@@ -159,5 +159,13 @@ def test_files(spark: SparkSession, tmp_path: Path) -> None:
     }
     assert files == {"id": "1.json", "v": "2.json", "w": "3.json"}
     assert [why for why, _ in _lost(answer) if "quarantine" in why] == ["it is in quarantine (tied)"] * 2
+    # A record that is no event may be of the key; one that has another value is not.
+    deliver("4.json", {"op": "U", "id": "1", "n": "seven"}, {"op": "?", "id": 21, "n": 3})
+    answer = explain_row(spark, target, pipeline="target", key={"id": 1})
+    (record,) = [one for one in answer.not_taken if "may be of this key" in one.why]
+    assert record.why.startswith(f"it is in {log}__quarantine (")
+    assert '"n": "seven"' in record.why
+    assert Path(record.where.record["file"]).name == "4.json"
+    assert record.where.time is not None
     with pytest.raises(RangeTooLong, match="about 0 MiB"):
         explain_row(spark, target, pipeline="target", key={"id": 1}, max_bytes=1)

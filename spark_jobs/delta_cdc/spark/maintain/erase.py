@@ -30,9 +30,9 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
 from delta_cdc.core.spec import JobResult
-from delta_cdc.core.spellings import BASE64, folded_sql, mentions_sql, spellings
+from delta_cdc.core.spellings import BASE64
 from delta_cdc.core.sql import PLAN_PREFIX, quote, set_properties, string, table
-from delta_cdc.spark import catalog, erased_keys
+from delta_cdc.spark import catalog, erased_keys, quarantine
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.erased_keys import text_sql
 from delta_cdc.spark.sealed.commit import look
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from delta_cdc.core.spec import EraseSpec
-    from delta_cdc.core.spellings import Kind
 
 _VIEW = f"{PLAN_PREFIX}erased"
 
@@ -254,18 +253,8 @@ def _records(session: SparkSession, spec: EraseSpec, owner: DataFrame, names: Se
 
     Such a record need not be of the key: it was no valid event, so its columns are unknown.
     """
-    kinds = [_kind(owner.schema[name].dataType) for name in names]
-    keys = [
-        tuple(
-            [(one.text, one.is_whole) for one in spellings(text, kind)]
-            for text, kind in zip(_texts(session, owner, names, key), kinds, strict=True)
-        )
-        for key in spec.keys
-    ]
-    columns = [f"v{number}" for number in range(len(names))]
-    spelled = "array<struct<text: string, is_whole: boolean>>"
-    values = session.createDataFrame(keys, ", ".join(f"{column} {spelled}" for column in columns))
-    of_key = " AND ".join(mentions_sql(folded_sql("t.raw"), f"s.{column}") for column in columns)
+    texts = [_texts(session, owner, names, key) for key in spec.keys]
+    values, of_key = quarantine.spelled(session, [owner.schema[name].dataType for name in names], texts)
     rows = session.read.format("delta").load(spec.table_uri).alias("t")
     of_keys = F.broadcast(values.alias("s"))
     number = rows.join(of_keys, F.expr(of_key), "left_semi").count()
@@ -278,13 +267,3 @@ def _records(session: SparkSession, spec: EraseSpec, owner: DataFrame, names: Se
         erased_keys.delete(session, spec.table_uri, values, of_key)
     failpoints.reached("erased")
     return _result(spec, deleted=number, unsearched=unsearched)
-
-
-def _kind(data_type: T.DataType) -> Kind:
-    if isinstance(data_type, T.NumericType):
-        return "number"
-    if isinstance(data_type, T.DateType):
-        return "date"
-    if isinstance(data_type, T.TimestampType | T.TimestampNTZType):
-        return "timestamp"
-    return "binary" if isinstance(data_type, T.BinaryType) else "text"
