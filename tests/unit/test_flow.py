@@ -892,6 +892,24 @@ def test_a_failed_job_raises_its_named_error(world: World) -> None:
     assert world.saved() is not None
 
 
+def test_a_try_after_a_failure_because_of_rows_reads_what_was_corrected(world: World) -> None:
+    """The same task, cleared: the end of the failed try has the wrong rows for ever."""
+    for mode in ({"mode": "reload"}, {}):
+        world.source.append()
+        with pytest.raises(KeyNotUnique):
+            world.unpublished(fails, **mode)
+        corrected = world.source.append()
+        done = world.unpublished(**mode).versions
+        assert done is not None
+        assert done.ending_version == corrected
+        world.next_run()
+    # A driver that was killed may still run, so its end stands.
+    world.source.append()
+    world.killed(world.unpublished)
+    world.source.append()
+    assert world.unpublished().versions == VersionRange(10, 10)
+
+
 def test_a_failure_after_the_commit_is_raised_and_then_found(world: World) -> None:
     with pytest.raises(KeyNotUnique):
         world.apply(lambda spec: world.engine(spec) and fails(spec))

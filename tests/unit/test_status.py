@@ -230,6 +230,29 @@ def test_plan_names_what_stops_it(tables: Tables, capsys: pytest.CaptureFixture[
     assert "LogGap" in capsys.readouterr().err
 
 
+def test_a_reset_does_not_fail_because_of_what_it_mends(tables: Tables, capsys: Any) -> None:
+    tables.sealed(2)
+    tables.target.replace_table("another")
+    pair = [tables.source.uri, tables.target.uri, "--pipeline", "p", "--key", "id"]
+    assert main(["plan", *pair]) == 1
+    assert "TargetReplaced" in capsys.readouterr().err
+    assert main(["plan", *pair, "--mode", "reset"]) == 0
+    assert "reset" in capsys.readouterr().out
+    # The table alone names no source.
+    assert main(["plan", f"p={tables.target.uri}", "--mode", "reset"]) == 2
+    assert "write SOURCE TARGET" in capsys.readouterr().err
+
+
+def test_rows_in_the_quarantine_of_a_target(tables: Tables, capsys: Any) -> None:
+    tables.sealed(2)
+    assert status("p", tables.target.uri).rows_in_quarantine == 0
+    quarantine = LogTable(tables.target.path.with_name("target__quarantine"), table_id="q").create()
+    quarantine.append()
+    pq.write_table(pa.table({"pipeline": ["p"] * 10}), quarantine.path / "part-00001-0.parquet")
+    main(["status", f"p={tables.target.uri}"])
+    assert f"  quarantine 10 rows: {quarantine.uri}" in capsys.readouterr().out.splitlines()
+
+
 # -- change logs --------------------------------------------------------------------------------
 def test_what_an_ingest_has_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world = World(tmp_path)
@@ -263,7 +286,7 @@ def test_what_an_ingest_has_taken(tmp_path: Path, capsys: pytest.CaptureFixture[
     # Beside the rows of others, the log does not know how many are whose.
     pq.write_table(pa.table({"pipeline": ["p", "q", "p", "q"]}), file)
     assert main(["status", f"p={log}", "--metrics"]) == 0
-    assert "delta_cdc_rows_in_quarantine{pipeline=\"p\"} 2" in capsys.readouterr().out
+    assert 'delta_cdc_rows_in_quarantine{pipeline="p"} 2' in capsys.readouterr().out
     told = row["ingest"]
     assert (told["files"], told["bytes"], told["pending"]) == (2, 5, world.record_txns["p"])
 

@@ -87,9 +87,10 @@ def _about_quarantine(result: PipelineResult, file: str) -> Iterator[str]:
     for outcome in (result.ingested, result.applied):
         count = outcome.counts.get("quarantined", 0) if outcome is not None and outcome.applied else 0
         if outcome is not None and count:
-            table = outcome.log_table if outcome.kind == "ingest" else outcome.target_table
-            where = where_rows_are(count, str(table))
-            remedy = then_replay(result.pipeline, str(table), file)
+            is_log = outcome.kind == "ingest"
+            table = str(outcome.log_table if is_log else outcome.target_table)
+            where = where_rows_are(count, table)
+            remedy = then_replay(result.pipeline, table, file, is_log=is_log)
             yield f"{result.pipeline}: {where} Remedy: {remedy}"
 
 

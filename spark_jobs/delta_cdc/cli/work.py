@@ -11,7 +11,7 @@ from delta_cdc.core.arguments import DRY_RUN, MODES, ONWARDS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import filled, in_group, options_in
 from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions, IngestRunOptions, SourceKind
-from delta_cdc.core.requests import IngestRequest
+from delta_cdc.core.requests import MENDED_BY_RESET, IngestRequest
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.run.batch import PipelineJob, pipeline_job
@@ -140,7 +140,7 @@ def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_pla
     :raises InvalidConfiguration: the options are unknown, or are given although a watermark records them
     """
     target, given = str(one.target), vars(arguments)
-    seal = newest_seal(target, one.pipeline)
+    seal = _seal_of(arguments, target, one.pipeline)
     common: dict[str, Any] = {"pipeline": one.pipeline, "source": source_of(one, seal), "run_id": run_id}
     ingest_options = ingest_options_of(seal) if seal is not None else None
     if ingest_options is not None or given.get("ingest"):
@@ -161,6 +161,16 @@ def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_pla
             remedy="name the keys with --key, and the rest as --help says; or write a configuration.",
         )
     return PipelineJob(apply=apply_request(given, target=target, options=options, **common))
+
+
+def _seal_of(arguments: argparse.Namespace, target: str, pipeline: str) -> Seal | None:
+    """Return the pipeline's newest seal; None without one, and if a reset mends why it cannot be used."""
+    try:
+        return newest_seal(target, pipeline)
+    except MENDED_BY_RESET:
+        if arguments.mode != "reset":
+            raise
+        return None
 
 
 def _apply_options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:

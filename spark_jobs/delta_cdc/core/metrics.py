@@ -83,7 +83,7 @@ METRICS = {
         Metric(
             "rows_in_quarantine",
             "gauge",
-            "Records or events that are in quarantine now, if a quarantine may exist",
+            "Records or events that are in quarantine now",
             ("status",),
         ),
         Metric("rule_broken", "counter", "Rows that broke a rule, by rule", ("run",), "rule"),

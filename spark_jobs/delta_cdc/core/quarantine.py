@@ -31,17 +31,22 @@ def replay(pipeline: str, table: str, configuration: str = "") -> str:
     return f"delta-cdc replay {chosen}"
 
 
-#: A run of a task that processes them again, with the task's own options.
+#: A run of a task that computes the keys in quarantine again, with the task's own options.
 REPAIR = "start a run with mode repair and repair_quarantined"
 
 
-def then_replay(pipeline: str, table: str, configuration: str = "") -> str:
+def then_replay(pipeline: str, table: str, configuration: str = "", *, is_log: bool) -> str:
     """Return the remedy, for a person who has the command."""
-    return f"correct them, then run: {replay(pipeline, table, configuration)}"
+    return f"{_corrected(is_log=is_log)}, then run: {replay(pipeline, table, configuration)}"
 
 
 def then_repair(pipeline: str, table: str, *, is_log: bool) -> str:
     """Return the remedy, for a person in Airflow. No run of a form replays a change log's quarantine."""
     if is_log:
-        return then_replay(pipeline, table)
-    return f"correct them, then {REPAIR}, or run: {replay(pipeline, table)}"
+        return then_replay(pipeline, table, is_log=True)
+    return f"{_corrected(is_log=False)}, then {REPAIR}."
+
+
+def _corrected(*, is_log: bool) -> str:
+    # A replay reads a log's records again, and computes a target's keys as of its watermark.
+    return "correct the options or the records there" if is_log else "correct the source, run the pipeline"

@@ -30,6 +30,15 @@ from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.uris import spark_uri
 
+#: The errors of a target that a reset mends: it deletes all rows, and loads them again.
+MENDED_BY_RESET = (
+    TargetReplaced,
+    TargetWithoutWatermark,
+    TargetChangedUnderneath,
+    TargetHistoryChanged,
+    WatermarkExpired,
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Request(RangeOptions):
@@ -143,13 +152,7 @@ class ApplyRequest(Request, RunOptions):
     def forgiven(self) -> tuple[type[DeltaCdcError], ...]:
         """Return the errors of the target that a reset, or a reload by policy, mends."""
         if self.mode == "reset":
-            return (
-                TargetReplaced,
-                TargetWithoutWatermark,
-                TargetChangedUnderneath,
-                TargetHistoryChanged,
-                WatermarkExpired,
-            )
+            return MENDED_BY_RESET
         return (TargetReplaced,) if self.on_target_replaced == "reload" else ()
 
 

@@ -21,7 +21,6 @@ from delta_cdc.core.retention import (
     text_of,
 )
 from delta_cdc.core.shadow import Agreement
-from delta_cdc.core.validation import options_of
 from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import preconditions
@@ -99,8 +98,8 @@ class Status:
     :param freshness: the age in seconds that the oldest change that is not applied may have; None if the
         caller sets none
     :param late: whether that change is older; None if unknown
-    :param quarantine: location of the quarantine of the target or change log; None if the options create none
-    :param rows_in_quarantine: how many rows of the pipeline it has; None if the options create none
+    :param quarantine: location of the quarantine of the target or change log, if it has rows of the pipeline
+    :param rows_in_quarantine: how many; None before the first run
     :param shadow: of a shadow: what its newest comparisons found; None without one
     :param ingest: for a change log that an ingest fills: the status of that ingest. Its source has no
         versions, so it leaves all fields on versions and the lag at None
@@ -212,8 +211,7 @@ async def status_async(
             findings=(f"{log.uri}: {state_text}; the next run of {pipeline} loads it.",),
         )
     status = await _compared(source_log, state, recorded, seal, now)
-    if options_of(seal).quarantines:
-        status = await _with_quarantine(status, storage_options)
+    status = await _with_quarantine(status, storage_options)
     found = await comparisons(log, None, pipeline)
     return replace(status, shadow=Agreement.of(found)) if found else status
 
@@ -222,7 +220,7 @@ async def _with_quarantine(status: Status, storage_options: dict[str, str] | Non
     """Return a status with the number of rows in the quarantine of its table."""
     quarantine = quarantine_of(status.target)
     rows = await rows_held(quarantine, status.pipeline, storage_options)
-    return replace(status, quarantine=quarantine, rows_in_quarantine=rows)
+    return replace(status, quarantine=quarantine if rows else None, rows_in_quarantine=rows)
 
 
 def _loaded_once(pipeline: str, recorded: RecordedWatermark, seal: Seal, now: int) -> Status:

@@ -191,7 +191,9 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"quarantined": 2},
         {
             "text": "put 2 rows in quarantine, each with its reason: /lake/b__quarantine.",
-            "remedy": "mode repair and repair_quarantined, or run: delta-cdc replay p=/lake/b",
+            # A command would take the rules and policies of the seal.
+            "remedy": "correct the source, run the pipeline, then start a run with mode repair and "
+            "repair_quarantined.",
         },
     ),
     # The records of a change log are not beside the target.
@@ -200,7 +202,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"quarantined": 1},
         {
             "text": "1 row in quarantine, each with its reason: /lake/log__quarantine.",
-            "remedy": "correct them, then run: delta-cdc replay p=/lake/log",
+            "remedy": "correct the options or the records there, then run: delta-cdc replay p=/lake/log",
         },
     ),
     "of rows that break a rule": (
