@@ -100,7 +100,13 @@ if TYPE_CHECKING:
     from delta_cdc.run.flows import run
     from delta_cdc.run.loop import Services
     from delta_cdc.run.maintain import raise_failed as raise_failed_maintenance, run as run_maintenance
-    from delta_cdc.run.table_arguments import is_ingested, placed, placed_ingest, requests as table_requests
+    from delta_cdc.run.table_arguments import (
+        is_ingested,
+        placed,
+        placed_ingest,
+        replays,
+        requests as table_requests,
+    )
     from delta_cdc.run.verify import raise_if_wrong, run_verify, text_of as verification_text
     from delta_cdc.run.saved_plans import forget_saved_plans
     from delta_cdc.run.publication import publish_versions
@@ -220,6 +226,7 @@ NAMES = {
     "raise_failed_maintenance": ("delta_cdc.run.maintain", "raise_failed"),
     "run_maintenance": ("delta_cdc.run.maintain", "run"),
     "is_ingested": ("delta_cdc.run.table_arguments", "is_ingested"),
+    "replays": ("delta_cdc.run.table_arguments", "replays"),
     "placed": ("delta_cdc.run.table_arguments", "placed"),
     "placed_ingest": ("delta_cdc.run.table_arguments", "placed_ingest"),
     "table_requests": ("delta_cdc.run.table_arguments", "requests"),

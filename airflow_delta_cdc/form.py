@@ -99,7 +99,8 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             type=["null", "boolean"],
             section=_REPAIR,
             title="Keys in quarantine",
-            description_md="Instead of versions: the keys whose events are in quarantine.",
+            description_md="Instead of versions: the keys whose events are in quarantine. A change log first "
+            "reads the records in its quarantine again; the next run applies what became an event.",
         ),
         "approve": Param(
             None,

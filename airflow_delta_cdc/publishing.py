@@ -275,11 +275,11 @@ def warn(log: Logger, outcome: PipelineResult, rules: Mapping[str, ValueRule]) -
     """
     for result in (outcome.ingested, outcome.applied):
         if result is not None:
-            for line in _warnings(outcome.pipeline, result, rules):
+            for line in _warnings(result, rules):
                 log.warning("%s: %s", outcome.pipeline, line)
 
 
-def _warnings(pipeline: str, result: Outcome, rules: Mapping[str, ValueRule]) -> Iterator[str]:
+def _warnings(result: Outcome, rules: Mapping[str, ValueRule]) -> Iterator[str]:
     is_log = result.kind == "ingest"
     table = str(result.log_table if is_log else result.target_table)
     quarantined = result.counts.get("quarantined", 0)
@@ -300,10 +300,7 @@ def _warnings(pipeline: str, result: Outcome, rules: Mapping[str, ValueRule]) ->
             quarantined = 0
     if quarantined:
         noun = "record" if is_log else "event"
-        yield (
-            f"{where_rows_are(quarantined, table, noun)}\n"
-            f"Remedy: {then_repair(pipeline, table, is_log=is_log)}"
-        )
+        yield (f"{where_rows_are(quarantined, table, noun)}\nRemedy: {then_repair(is_log=is_log)}")
 
 
 # -- a dry run ------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ With nothing new the task is skipped, and no Spark is started.
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, task
 from example_settings import table
@@ -32,7 +32,7 @@ with DAG(
     @task.delta_changes(
         pipeline="orders_to_sqlite", table=SOURCE, staging=STAGING, query="min_delta", keys=["o_orderkey"]
     )
-    def load(changes: DataFrame, batch: dict[str, int] | None = None) -> dict[str, int]:
+    def load(changes: DataFrame, batch: dict[str, Any] | None = None) -> dict[str, int]:
         columns = ("o_orderkey", "o_orderstatus", "o_totalprice")
         gone, came = [], []
         for row in changes.select(*columns, "_change_type").toLocalIterator():

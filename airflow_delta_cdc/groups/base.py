@@ -95,8 +95,8 @@ def mode_of(table: Mapping[str, Any]) -> str:
 
 
 def takes_source(table: Mapping[str, Any]) -> bool:
-    """Return whether a run ingests from the source of a table with a change log."""
-    return engine.is_ingested(table) and mode_of(table) in INGESTING
+    """Return whether a run ingests from the source of a table with a change log, or from its quarantine."""
+    return engine.is_ingested(table) and (mode_of(table) in INGESTING or engine.replays(table))
 
 
 def has_target(table: Mapping[str, Any]) -> bool:

@@ -663,7 +663,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
         yield {
             "level": "warning",
             "text": "The last run put " + where_rows_are(one["rows"], one["table"]),
-            "remedy": then_repair(item["pipeline"], one["table"], is_log=one["is_log"]),
+            "remedy": then_repair(is_log=one["is_log"]),
         }
     for name, number in item.get("rules", {}).items():
         yield {

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 #: The maximum length of a value in a message.
 _LONGEST = 80
+#: The most names that a remedy lists.
+_MOST_NAMES = 20
 #: The maximum number of findings. More mean that the wrong file was given, and each nearest name takes time.
 MOST = 200
 
@@ -95,7 +97,10 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """
     names = list(valid)
     near = get_close_matches(name.lower(), names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(names)}."
+    if near:
+        return f"did you mean {near[0]!r}?"
+    more = "" if len(names) <= _MOST_NAMES else f", … ({len(names)}, see delta-cdc schema)"
+    return f"use one of {', '.join(names[:_MOST_NAMES])}{more}."
 
 
 def shown(value: Any) -> str:

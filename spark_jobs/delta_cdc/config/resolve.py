@@ -220,6 +220,8 @@ class _Resolver:
             remedy = "put what several pipelines share into defaults or a group."
         elif name == "pipeline":
             remedy = "remove it: the key above these settings is the pipeline's name."
+        elif name in _TOP:
+            remedy = f"write {name}: at the left margin. A pipeline names its group with group:."
         elif name in INGEST and INGEST[name].group:
             remedy = f"write it under {INGEST[name].group}:."
         else:

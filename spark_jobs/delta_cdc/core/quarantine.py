@@ -31,7 +31,7 @@ def replay(pipeline: str, table: str, configuration: str = "") -> str:
     return f"delta-cdc replay {chosen}"
 
 
-#: A run of a task that computes the keys in quarantine again, with the task's own options.
+#: A run of a task that takes the rows in quarantine again, with the task's own options.
 REPAIR = "start a run with mode repair and repair_quarantined"
 
 
@@ -40,11 +40,9 @@ def then_replay(pipeline: str, table: str, configuration: str = "", *, is_log: b
     return f"{_corrected(is_log=is_log)}, then run: {replay(pipeline, table, configuration)}"
 
 
-def then_repair(pipeline: str, table: str, *, is_log: bool) -> str:
-    """Return the remedy, for a person in Airflow. No run of a form replays a change log's quarantine."""
-    if is_log:
-        return then_replay(pipeline, table, is_log=True)
-    return f"{_corrected(is_log=False)}, then {REPAIR}."
+def then_repair(*, is_log: bool) -> str:
+    """Return the remedy, for a person in Airflow. A command would take rules and policies of the seal."""
+    return f"{_corrected(is_log=is_log)}, then {REPAIR}."
 
 
 def _corrected(*, is_log: bool) -> str:

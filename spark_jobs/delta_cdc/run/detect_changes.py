@@ -123,7 +123,7 @@ async def _after(
             since=version,
             target_version=version if version >= 0 else None,
             target=apply.target,
-            plan=f"to do      apply what {', '.join(busy)} append to {apply.source}",
+            plan=f"to do      the events of {', '.join(busy)}, in {apply.source}",
         )
     try:
         return await _planned(pipeline_job, looks)

@@ -12,7 +12,7 @@ from delta_cdc.core import arguments as read
 from delta_cdc.core.change_log import completed, description
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.guard import approved_version
-from delta_cdc.core.option import filled
+from delta_cdc.core.option import filled, in_group
 from delta_cdc.core.options import APPLY, BOUNDS_OF_THE_INGEST, INGEST, ApplyOptions, IngestOptions
 from delta_cdc.core.requests import ApplyRequest, IngestRequest
 from delta_cdc.core.times import iso
@@ -26,6 +26,16 @@ if TYPE_CHECKING:
 def is_ingested(given: Mapping[str, Any]) -> bool:
     """Return whether a table's changes come from files or topics, through a change log."""
     return read.is_given(given.get("log"))
+
+
+def replays(given: Mapping[str, Any]) -> bool:
+    """Return whether a run reads the records in the quarantine of a table's change log again, and no source.
+
+    A repair of what is in quarantine is about both quarantines of a table: its log's and its target's.
+    """
+    if not is_ingested(given) or APPLY["mode"].read(given.get("mode")) != "repair":
+        return False
+    return read.flag("repair_quarantined", given.get("repair_quarantined"))
 
 
 def pipeline_of(given: Mapping[str, Any]) -> str:
@@ -77,7 +87,12 @@ def requests(
     if ingest:
         # One call may read many tables, and only some of them come from topics.
         topics = is_topics(read.table("source", given.get("source")))
-        batch = ingest_request(given, kafka_options=kafka_options if topics else None, **common)
+        ingested = given
+        if replays(given):
+            # Its limits are for the source.
+            limits = (*BOUNDS_OF_THE_INGEST, *in_group(INGEST, "limits"))
+            ingested = {**given, **dict.fromkeys(limits), "replay": True}
+        batch = ingest_request(ingested, kafka_options=kafka_options if topics else None, **common)
     if not read.is_given(given.get("target")):
         return batch, None
     apply = apply_request(_log_arguments(given, ingest=ingest), scratch=scratch, **common)

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups import xcoms
-from airflow_delta_cdc.groups.base import WorkSavedPlans, arguments_of_run
+from airflow_delta_cdc.groups.base import WorkSavedPlans, arguments_of_run, takes_source
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
@@ -32,6 +32,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.run.batch import PipelineResult
 from delta_cdc.run.outcomes import Effort
+from delta_cdc.run.table_arguments import requests
 from tests.support.filled import fill
 from tests.unit.airflow.test_apply_operator import AssetStores
 from tests.unit.airflow.test_base_operator import Store
@@ -238,6 +239,27 @@ def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]
     for name, error in named:
         with pytest.raises(error):
             detect(*lake, appended, logged, collected, mode="reload", tables=[name])
+
+
+def test_a_repair_of_the_quarantine_reads_the_records_of_a_log_again(
+    lake: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Whoever works in Airflow alone has no other way to replay them."""
+    source, log = str(tmp_path / "landing"), str(tmp_path / "log")
+    with_target = with_log("logged", source, log, target=str(tmp_path / "logged"), max_bytes=7)
+    without = with_log("events", source, log, insert_only=True, keys=[], max_files=3, target=None)
+    form = {"mode": "repair", "repair_quarantined": True}
+    for table in (with_target, without):
+        ingest, _ = requests({**table, **form}, run_id="r")
+        assert ingest is not None
+        assert (ingest.replay, ingest.max_bytes, ingest.max_files) == (True, None, None)
+        assert takes_source({**table, **form})
+        assert not takes_source({**table, "mode": "repair", "repair_keys": "true"})
+    # Nothing is in quarantine, and no source is read: it does not even exist.
+    work, summary = detect(*lake, without, **form, tables=["events"])
+    assert (work, summary["events"]["status"]) == ([], "nothing")
+    _, summary = detect(*lake, without, mode="repair", repair_keys="true", tables=["events"])
+    assert summary["events"]["status"] == "left out"
 
 
 def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]]) -> None:

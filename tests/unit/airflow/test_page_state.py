@@ -202,7 +202,8 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"quarantined": 1},
         {
             "text": "1 row in quarantine, each with its reason: /lake/log__quarantine.",
-            "remedy": "correct the options or the records there, then run: delta-cdc replay p=/lake/log",
+            "remedy": "correct the options or the records there, then start a run with mode repair and "
+            "repair_quarantined.",
         },
     ),
     "of rows that break a rule": (

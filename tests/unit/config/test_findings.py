@@ -98,6 +98,7 @@ KEYS = """\
 ▶mode: reset | 'mode' is no key of the pipeline p | remove it: it applies to one run
 ▶repair: {keys: 'true'} | 'repair' is no key of the pipeline p. | remove it: it applies to one run
 ▶pipeline: q | 'pipeline' is no key of the pipeline p | is the pipeline's name
+▶pipelines: {} | 'pipelines' is no key of the pipeline p | write pipelines: at the left margin.
 ▶<<: {where: x} | '<<' is no key | put what several pipelines share into defaults or a group.
 ▶format: csv | format is given for the pipeline p, which has no log. | add log: with the path
 ▶dag_id: a b | The DAG's id 'a b' cannot be used. | set dag_id
