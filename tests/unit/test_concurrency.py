@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +77,26 @@ def test_an_error_stops_the_others() -> None:
         run_sync(gathered(some(), limit=4))
     assert len(stopped) == 3
     assert crowd.made == 0
+
+
+def test_what_is_stopped_before_its_start_leaves_no_warning() -> None:
+    """Python would print into the log of a task that a coroutine was never awaited."""
+
+    async def never() -> None:
+        raise AssertionError
+
+    async def main() -> None:
+        task = asyncio.ensure_future(gathered([never(), never()]))
+        asyncio.get_running_loop().call_soon(task.cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(one.message) for one in found] == []
 
 
 def test_an_error_takes_the_place_of_an_answer() -> None:

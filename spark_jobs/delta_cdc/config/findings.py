@@ -99,7 +99,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     near = get_close_matches(name.lower(), names, n=1)
     if near:
         return f"did you mean {near[0]!r}?"
-    more = "" if len(names) <= _MOST_NAMES else f", … ({len(names)}, see delta-cdc schema)"
+    more = "" if len(names) <= _MOST_NAMES else f", … ({len(names)} in all)"
     return f"use one of {', '.join(names[:_MOST_NAMES])}{more}."
 
 

@@ -123,11 +123,15 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
         for further, following in waiting:
             results[further] = await following
 
-    running = [asyncio.ensure_future(take(*first)) for first in islice(waiting, limit)]
+    first = list(islice(waiting, limit))
+    running = [asyncio.ensure_future(take(index, coroutine)) for index, coroutine in first]
     try:
         await asyncio.gather(*running)
     finally:
         await _stop(*running)
+        for _, coroutine in first:
+            # A task that was stopped before its start never awaits its coroutine, and Python warns of it.
+            coroutine.close()
     return [results[index] for index in range(len(results))]
 
 

@@ -100,7 +100,10 @@ async def rows_held(quarantine: str, pipeline: str, storage_options: dict[str, s
         return 0
     names = [name for name, *_ in await log.files(state.version)]
     mine, others = await asyncio.to_thread(_counted, Storage(uri, storage_options), names, pipeline)
-    return mine if others else await asyncio.to_thread(lambda: state.num_rows) or mine
+    if others:
+        return mine
+    known: int | None = await asyncio.to_thread(lambda: state.num_rows)
+    return mine if known is None else known
 
 
 def _counted(storage: Storage, names: list[str], pipeline: str) -> tuple[int, int]:
