@@ -248,6 +248,26 @@ DROPPED = IngestSchedule(
 )
 
 
+#: Both tables of a log are dropped, then a replay takes records whose files are ingested again after it.
+REPLAYED = IngestSchedule(
+    990061,
+    "type1",
+    "s3",
+    (
+        Event(0, "files", "deliver", number=70),
+        Event(121, "files", "grow", number=19),
+        Event(153, "files", "several", number=57),
+        Event(154, "run", "p", number=57),
+        Event(382, "tables", "drop both", number=38),
+        Event(406, "others_files", "deliver", number=59),
+        Event(407, "run", "q", number=94),
+        Event(425, "adapter", "correct"),
+        Event(465, "run", "p.replay", number=38),
+    ),
+    etags=False,
+)
+
+
 @dataclass(frozen=True)
 class IngestFailure(Failure):
     """A schedule that breaks a rule."""

@@ -421,6 +421,7 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
         made = LogTable(beside).create()
         made.append()
         patch.setattr("delta_cdc.planning.ingest.rows_held", answer_yes)
+        patch.setattr("delta_cdc.planning.ingest.has_rows_of", answer_no)
     clock(case.days)
     asked, log = dict(case.asked), str(folder / "log")
     options = asked.pop("then", None)
@@ -449,6 +450,10 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
 
 async def answer_yes(*_: Any) -> bool:
     return True
+
+
+async def answer_no(*_: Any) -> bool:
+    return False
 
 
 #: The options of a bundled adapter hold tuples, which JSON reads back as lists.

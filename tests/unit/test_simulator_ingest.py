@@ -10,7 +10,15 @@ from deltalake import DeltaTable
 
 from tests.simulator.defects import MADE_AGAIN, planted
 from tests.simulator.ingest_defects import COUNTS_NO_MORE, INGEST_DEFECTS, found_ingest
-from tests.simulator.ingest_schedules import DROPPED, READ_AGAIN, RECREATED, UNDONE, drawn, outcome
+from tests.simulator.ingest_schedules import (
+    DROPPED,
+    READ_AGAIN,
+    RECREATED,
+    REPLAYED,
+    UNDONE,
+    drawn,
+    outcome,
+)
 from tests.simulator.ingest_world import IngestSchedule, play
 from tests.simulator.schedules import failures, shrunk
 from tests.simulator.table import never, table_of
@@ -85,6 +93,10 @@ def test_a_log_that_a_job_made_again_gets_all_events() -> None:
 
 def test_records_of_a_dropped_log_stay_in_quarantine_once() -> None:
     assert outcome(DROPPED) is None
+
+
+def test_what_a_replay_took_from_a_dropped_log_does_not_come_again_with_its_file() -> None:
+    assert outcome(REPLAYED) is None
 
 
 def test_a_schedule_always_gives_the_same_world() -> None:

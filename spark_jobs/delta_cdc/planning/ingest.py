@@ -29,7 +29,7 @@ from delta_cdc.planning.ingest_request import checked
 from delta_cdc.planning.memory import Memory, plan_key
 from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.planning.plan import readable
-from delta_cdc.planning.quarantine import rows_held
+from delta_cdc.planning.quarantine import has_rows_of, rows_held
 from delta_cdc.planning.taken_files import INGESTED, beside, same
 from delta_cdc.planning.unfinished_files import finished
 
@@ -156,6 +156,9 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
         chosen = await topic_partitions.choose(request, standing, state.looks)
     else:
         chosen = await _files(observed)
+    if chosen.kind == "replay":
+        place = (quarantine_of(request.log), request.pipeline, request.storage_options)
+        chosen = replace(chosen, undone=await has_rows_of(standing.void, *place))
     return await _planned(observed, chosen)
 
 

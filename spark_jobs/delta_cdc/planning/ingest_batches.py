@@ -229,7 +229,7 @@ class Standing:
         missing = sorted((self.vanished - present) | absent)
         entries: dict[str, Any] = {"before": self.counted.rows, "void": self.void}
         entries |= _fitting(entries, missing=missing)
-        if self.doubtful or (missing and "missing" not in entries):
+        if self.doubtful or chosen.undone or (missing and "missing" not in entries):
             until = self.doubted_until if chosen.ends is None else chosen.ends
             entries |= {"lost": True, **_fitting(entries, lost_until=until)}
         entries |= _fitting(entries, topics={**self.topics, **chosen.topics})
@@ -264,6 +264,7 @@ class Chosen:
     :param looked: how many files or partitions were observed
     :param topics: the brokers' own ids of the observed topics, by name
     :param ends: the ends of partitions by :func:`partition_name`, if the record was just found to be lost
+    :param undone: of a replay: it may read records of batches that are void, whose files come again
     """
 
     kind: Literal["ingest", "replay", "renew"] | None
@@ -275,6 +276,7 @@ class Chosen:
     looked: int = 0
     topics: dict[str, str] = field(default_factory=dict)
     ends: dict[str, int] | None = None
+    undone: bool = False
 
 
 def _fitting(made: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from delta_cdc.planning.seal_chain import Back, seal_of
 from delta_cdc.planning.taken_files import read_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
@@ -104,6 +106,39 @@ async def rows_held(quarantine: str, pipeline: str, storage_options: dict[str, s
         return mine
     known: int | None = await asyncio.to_thread(lambda: state.num_rows)
     return mine if known is None else known
+
+
+async def has_rows_of(
+    ranges: Sequence[Sequence[int]],
+    quarantine: str,
+    pipeline: str,
+    storage_options: dict[str, str] | None = None,
+) -> bool:
+    """Return whether a quarantine has rows of a pipeline with numbers in ranges, or without a number.
+
+    Deleted rows may count.
+
+    :param ranges: first and last number of each
+    :param quarantine: location of the table
+    """
+    uri = canonical_uri(quarantine)
+    log = DeltaLog(uri, storage_options)
+    state = await state_of(log)
+    if not ranges or state is None:
+        return False
+
+    def found(names: list[str]) -> bool:
+        storage = Storage(uri, storage_options)
+        with storage.named():
+            rows = (
+                row for name in names for row in read_columns(storage, name, ("pipeline", "seal")).to_pylist()
+            )
+            numbers = {row.get("seal") for row in rows if row.get("pipeline") == pipeline}
+        return any(
+            number is None or any(first <= number <= last for first, last in ranges) for number in numbers
+        )
+
+    return await asyncio.to_thread(found, [name for name, *_ in await log.files(state.version)])
 
 
 def _counted(storage: Storage, names: list[str], pipeline: str) -> tuple[int, int]:

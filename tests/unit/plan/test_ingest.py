@@ -552,6 +552,13 @@ def test_something_in_quarantine_and_nothing(world: World) -> None:
         pq.write_table(pa.table({"pipeline": [pipeline]}), quarantine.path / "part-00001-0.parquet")
         step = world.plan(replay=True).steps
         assert [one.kind for one in step] == ([] if kind is None else [kind])
+    # A row of no batch, or of one that is not in the log: its file may come again, and is then compared.
+    number = step[0].seal_number
+    for seal, is_undone in ((None, True), (0, True), (number - 1, False)):
+        table = pa.table({"pipeline": ["p"], "seal": pa.array([seal], pa.int64())})
+        pq.write_table(table, quarantine.path / "part-00001-0.parquet")
+        (step,) = world.plan(replay=True).steps
+        assert ("lost" in step.configuration) == is_undone
 
 
 # -- more ---------------------------------------------------------------------------------------
