@@ -201,8 +201,8 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
         return f"has no target, so mode {mode} is not about it"
     if not chosen and collects(table) and mode not in (*arguments.ONWARDS, arguments.DRY_RUN):
         return f"collects changes in a log, whose events mode {mode} is not about"
-    is_appended = has_target(table) and arguments.flag("insert_only", table.get("insert_only"))
-    if not chosen and mode in _BY_KEY and is_appended:
+    is_appended = arguments.flag("insert_only", table.get("insert_only"))
+    if not chosen and mode in _BY_KEY and is_appended and not takes_source(table):
         return f"is insert_only, and has no keys that mode {mode} could be about"
     return ""
 

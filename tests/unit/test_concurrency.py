@@ -86,11 +86,12 @@ def test_what_is_stopped_before_its_start_leaves_no_warning() -> None:
         raise AssertionError
 
     async def main() -> None:
-        task = asyncio.ensure_future(gathered([never(), never()]))
-        asyncio.get_running_loop().call_soon(task.cancel)
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.sleep(0)
+        for gathers in (gathered, settled):
+            task = asyncio.ensure_future(gathers([never(), never()]))
+            asyncio.get_running_loop().call_soon(task.cancel)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.sleep(0)
 
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")

@@ -420,7 +420,7 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
         beside = world.root / "log__quarantine"
         made = LogTable(beside).create()
         made.append()
-        patch.setattr("delta_cdc.planning.ingest.rows_held", answer_yes)
+        patch.setattr("delta_cdc.planning.ingest.holds_rows", answer_yes)
         patch.setattr("delta_cdc.planning.ingest.has_rows_of", answer_no)
     clock(case.days)
     asked, log = dict(case.asked), str(folder / "log")

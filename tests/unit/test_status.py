@@ -15,13 +15,15 @@ from delta_cdc.cli import main
 from delta_cdc.cli.status import _lines
 from delta_cdc.core.errors import SourceTableReplaced
 from delta_cdc.core.metrics import METRICS
+from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.retention import readable as span
+from delta_cdc.core.validation import described
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.ingest_status import IngestStatus
 from delta_cdc.planning.reconcile import reconcile
 from delta_cdc.planning.status import Status, lag_of, status_async
 from tests.support.ingest_model import Boom, World
-from tests.support.logs import EPOCH, FEED, SECOND, LogTable, seal
+from tests.support.logs import EPOCH, FEED, SECOND, LogTable, changed, seal
 from tests.support.tables import NOW, Tables
 
 if TYPE_CHECKING:
@@ -233,14 +235,28 @@ def test_plan_names_what_stops_it(tables: Tables, capsys: pytest.CaptureFixture[
 def test_a_reset_does_not_fail_because_of_what_it_mends(tables: Tables, capsys: Any) -> None:
     tables.sealed(2)
     tables.target.replace_table("another")
-    pair = [tables.source.uri, tables.target.uri, "--pipeline", "p", "--key", "id"]
-    assert main(["plan", *pair]) == 1
+    assert main(["plan", f"p={tables.target.uri}"]) == 1
     assert "TargetReplaced" in capsys.readouterr().err
-    assert main(["plan", *pair, "--mode", "reset"]) == 0
+    # With source and options of the newest seal: guessed ones could delete a history.
+    assert main(["plan", f"p={tables.target.uri}", "--mode", "reset"]) == 0
     assert "reset" in capsys.readouterr().out
-    # The table alone names no source.
+    pair = [tables.source.uri, tables.target.uri, "--pipeline", "p"]
+    assert main(["plan", *pair, "--mode", "reset", "--key", "id"]) == 2
+    assert "the watermark records how the target was built" in capsys.readouterr().err
+    # Another pipeline has no seal there, so what it would reset is unknown.
+    assert main(["plan", f"q={tables.target.uri}", "--mode", "reset"]) == 1
+    assert "TargetWithoutWatermark" in capsys.readouterr().err
+
+
+def test_a_reset_of_a_history_whose_seal_is_not_in_effect_has_to_discard_it(
+    tables: Tables, capsys: Any
+) -> None:
+    history = described(ApplyOptions(keys=("id",), stored_as_scd_type=2))
+    made = seal(100, 2, source=tables.source)
+    tables.target.write_seal(changed(made, configuration={**made.state.configuration, **history}))
+    tables.target.replace_table("another")
     assert main(["plan", f"p={tables.target.uri}", "--mode", "reset"]) == 2
-    assert "write SOURCE TARGET" in capsys.readouterr().err
+    assert "discard_history" in capsys.readouterr().err
 
 
 def test_rows_in_the_quarantine_of_a_target(tables: Tables, capsys: Any) -> None:

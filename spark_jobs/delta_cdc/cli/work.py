@@ -14,6 +14,8 @@ from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions, I
 from delta_cdc.core.requests import MENDED_BY_RESET, IngestRequest
 from delta_cdc.core.topics import is_topics
 from delta_cdc.core.validation import ingest_options_of, options_of
+from delta_cdc.delta_log.table import DeltaLog, run_sync
+from delta_cdc.planning import quarantine
 from delta_cdc.run.batch import PipelineJob, pipeline_job
 from delta_cdc.run.table_arguments import apply_request, is_ingested
 
@@ -164,13 +166,24 @@ def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_pla
 
 
 def _seal_of(arguments: argparse.Namespace, target: str, pipeline: str) -> Seal | None:
-    """Return the pipeline's newest seal; None without one, and if a reset mends why it cannot be used."""
+    """Return the pipeline's newest seal; None without one.
+
+    :raises DeltaCdcError: the target has no usable seal. A reset mends that, with the options of the newest
+        seal in its log; without any, the options are unknown
+    """
     try:
         return newest_seal(target, pipeline)
     except MENDED_BY_RESET:
-        if arguments.mode != "reset":
+        seal = run_sync(_last_seal(target, pipeline)) if arguments.mode == "reset" else None
+        if seal is None:
             raise
-        return None
+        return seal
+
+
+async def _last_seal(target: str, pipeline: str) -> Seal | None:
+    """Return the newest seal of a pipeline in a target's log, whether or not it is in effect."""
+    log = DeltaLog(target)
+    return await quarantine.newest_seal(log, await log.newest_version(), pipeline)
 
 
 def _apply_options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:

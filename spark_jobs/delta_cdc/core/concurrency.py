@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
     from typing import Any
 
 T = TypeVar("T")
@@ -115,13 +115,42 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
     :param coroutines: a generator, so that each coroutine is made only when it can run
     :return: their results, in their order
     """
-    waiting = enumerate(coroutines)
     results: dict[int, T] = {}
 
-    async def take(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
+    async def keep(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
         results[index] = await coroutine
+
+    await _run_all(coroutines, keep, limit)
+    return [results[index] for index in range(len(results))]
+
+
+async def settled(
+    coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE
+) -> list[T | Exception]:
+    """Run coroutines as :func:`gathered` does, but return each error as the result of its coroutine."""
+    results: dict[int, T | Exception] = {}
+
+    async def keep(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
+        try:
+            results[index] = await coroutine
+        except Exception as error:  # noqa: BLE001 - returned to the caller
+            results[index] = error
+
+    await _run_all(coroutines, keep, limit)
+    return [results[index] for index in range(len(results))]
+
+
+async def _run_all(
+    coroutines: Iterable[Coroutine[Any, Any, T]],
+    keep: Callable[[int, Coroutine[Any, Any, T]], Awaitable[None]],
+    limit: int,
+) -> None:
+    waiting = enumerate(coroutines)
+
+    async def take(index: int, coroutine: Coroutine[Any, Any, T]) -> None:
+        await keep(index, coroutine)
         for further, following in waiting:
-            results[further] = await following
+            await keep(further, following)
 
     first = list(islice(waiting, limit))
     running = [asyncio.ensure_future(take(index, coroutine)) for index, coroutine in first]
@@ -132,24 +161,9 @@ async def gathered(coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int =
         for _, coroutine in first:
             # A task that was stopped before its start never awaits its coroutine, and Python warns of it.
             coroutine.close()
-    return [results[index] for index in range(len(results))]
 
 
 async def _stop(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def settled(
-    coroutines: Iterable[Coroutine[Any, Any, T]], *, limit: int = AT_ONCE
-) -> list[T | Exception]:
-    """Run coroutines as :func:`gathered` does, but return each error as the result of its coroutine."""
-
-    async def outcome(coroutine: Coroutine[Any, Any, T]) -> T | Exception:
-        try:
-            return await coroutine
-        except Exception as error:  # noqa: BLE001 - returned to the caller
-            return error
-
-    return await gathered(map(outcome, coroutines), limit=limit)

@@ -32,7 +32,7 @@ def replay(pipeline: str, table: str, configuration: str = "") -> str:
 
 
 #: A run of a task that takes the rows in quarantine again, with the task's own options.
-REPAIR = "start a run with mode repair and repair_quarantined"
+REPAIR = 'start a run with mode repair and repair_quarantined (in code: repair={"quarantined": True})'
 
 
 def then_replay(pipeline: str, table: str, configuration: str = "", *, is_log: bool) -> str:

@@ -380,10 +380,15 @@ def _shadows(r: ApplyRequest) -> Iterator[Rule]:
 
 def same_table(one: str, other: str) -> bool:
     """Return whether two texts name one table, as far as that is known without a catalog."""
+    return known_as(one) == known_as(other)
+
+
+def known_as(table: str) -> str:
+    """Return the location of a table, or its name if only a catalog knows the location."""
     try:
-        return canonical_uri(one) == canonical_uri(other)
+        return canonical_uri(table)
     except TableNameUnresolved:
-        return one.strip() == other.strip()
+        return table.strip()
 
 
 def _modes(r: ApplyRequest) -> Iterator[Rule]:

@@ -319,7 +319,7 @@ async def _refuse_dropped_rules(request: ApplyRequest, seal: Seal) -> None:
     if not sealed.sets_rows_aside:
         return
     quarantine_uri = quarantine_of(request.target)
-    if await quarantine.rows_held(quarantine_uri, seal.pipeline, request.storage_options):
+    if await quarantine.holds_rows(quarantine_uri, seal.pipeline, request.storage_options):
         names = ", ".join(those_that(sealed.rules, "quarantine"))
         raise ConfigurationDrift(
             f"{canonical_uri(request.target)} is a history without its rules {names} now, "

@@ -29,7 +29,7 @@ from delta_cdc.planning.ingest_request import checked
 from delta_cdc.planning.memory import Memory, plan_key
 from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.planning.plan import readable
-from delta_cdc.planning.quarantine import has_rows_of, rows_held
+from delta_cdc.planning.quarantine import has_rows_of, holds_rows
 from delta_cdc.planning.taken_files import INGESTED, beside, same
 from delta_cdc.planning.unfinished_files import finished
 
@@ -389,7 +389,7 @@ async def _recorded(
 # -- quarantine ---------------------------------------------------------------------------------
 async def _replay(observed: _Observed) -> Chosen:
     where = quarantine_of(observed.request.log)
-    if observed.standing.recorded is None or not await rows_held(
+    if observed.standing.recorded is None or not await holds_rows(
         where, observed.request.pipeline, observed.request.storage_options
     ):
         return Chosen(

@@ -15,12 +15,17 @@ from delta_cdc.planning.seal_chain import Back, seal_of
 from delta_cdc.planning.taken_files import read_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
+
+
+#: The most files that are read for a count.
+_MOST_FILES = 50
 
 
 async def resumed(observed: Observation[ApplyRequest]) -> Observation[ApplyRequest]:
@@ -91,7 +96,8 @@ async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
 async def rows_held(quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None) -> int:
     """Return how many rows of a pipeline a quarantine has, 0 without a table.
 
-    If it also has rows of other pipelines, or its log has no counts, deleted rows may count, too.
+    If it also has rows of other pipelines, or its log has no counts, deleted rows may count, too. If it has
+    many files, the rows of all pipelines count, because each file would be read.
 
     :param quarantine: location of the table
     """
@@ -100,12 +106,20 @@ async def rows_held(quarantine: str, pipeline: str, storage_options: dict[str, s
     state = await state_of(log)
     if state is None or await asyncio.to_thread(lambda: state.is_empty):
         return 0
-    names = [name for name, *_ in await log.files(state.version)]
-    mine, others = await asyncio.to_thread(_counted, Storage(uri, storage_options), names, pipeline)
-    if others:
-        return mine
     known: int | None = await asyncio.to_thread(lambda: state.num_rows)
-    return mine if known is None else known
+    names = [name for name, *_ in await log.files(state.version)]
+    if known is not None and len(names) > _MOST_FILES:
+        return known
+    mine, others = await asyncio.to_thread(_counted, Storage(uri, storage_options), names, pipeline)
+    return mine if others or known is None else known
+
+
+async def holds_rows(quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None) -> bool:
+    """Return whether a quarantine may hold rows of a pipeline; deleted rows may count.
+
+    :param quarantine: location of the table
+    """
+    return await _has_any(lambda row: row["pipeline"] == pipeline, ("pipeline",), quarantine, storage_options)
 
 
 async def has_rows_of(
@@ -121,32 +135,45 @@ async def has_rows_of(
     :param ranges: first and last number of each
     :param quarantine: location of the table
     """
+
+    def is_one(row: dict[str, Any]) -> bool:
+        number = row.get("seal")
+        is_within = number is None or any(first <= number <= last for first, last in ranges)
+        return row["pipeline"] == pipeline and is_within
+
+    return bool(ranges) and await _has_any(is_one, ("pipeline", "seal"), quarantine, storage_options)
+
+
+async def _has_any(
+    is_one: Callable[[dict[str, Any]], bool],
+    columns: tuple[str, ...],
+    quarantine: str,
+    storage_options: dict[str, str] | None,
+) -> bool:
+    """Return whether a row of a quarantine fulfils a condition on some of its columns."""
     uri = canonical_uri(quarantine)
     log = DeltaLog(uri, storage_options)
     state = await state_of(log)
-    if not ranges or state is None:
+    if state is None or await asyncio.to_thread(lambda: state.is_empty):
         return False
+    names = [name for name, *_ in await log.files(state.version)]
 
-    def found(names: list[str]) -> bool:
+    def found() -> bool:
         storage = Storage(uri, storage_options)
         with storage.named():
-            rows = (
-                row for name in names for row in read_columns(storage, name, ("pipeline", "seal")).to_pylist()
-            )
-            numbers = {row.get("seal") for row in rows if row.get("pipeline") == pipeline}
-        return any(
-            number is None or any(first <= number <= last for first, last in ranges) for number in numbers
-        )
+            return any(any(map(is_one, read_columns(storage, one, columns).to_pylist())) for one in names)
 
-    return await asyncio.to_thread(found, [name for name, *_ in await log.files(state.version)])
+    return await asyncio.to_thread(found)
 
 
 def _counted(storage: Storage, names: list[str], pipeline: str) -> tuple[int, int]:
     """Return the number of rows of a pipeline, and of others, in files of a quarantine."""
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
     mine = others = 0
     with storage.named():
         for name in names:
             column = read_columns(storage, name, ("pipeline",))["pipeline"]
-            rows = column.to_pylist().count(pipeline)
+            rows = pc.sum(pc.equal(column, pipeline)).as_py() or 0
             mine, others = mine + rows, others + len(column) - rows
     return mine, others

@@ -99,7 +99,7 @@ class Status:
         caller sets none
     :param late: whether that change is older; None if unknown
     :param quarantine: location of the quarantine of the target or change log, if it has rows of the pipeline
-    :param rows_in_quarantine: how many; None before the first run
+    :param rows_in_quarantine: how many; None before the first run, and if it cannot be read
     :param shadow: of a shadow: what its newest comparisons found; None without one
     :param ingest: for a change log that an ingest fills: the status of that ingest. Its source has no
         versions, so it leaves all fields on versions and the lag at None
@@ -192,7 +192,7 @@ async def status_async(
         return await _ingested(log.uri, pipeline, recorded, storage_options, now)
     seal = recorded.seal if recorded is not None else None
     if once and recorded is not None and seal is not None:
-        return _loaded_once(pipeline, recorded, seal, now)
+        return await _with_quarantine(_loaded_once(pipeline, recorded, seal, now), storage_options)
     source_location = source or (seal.source_uri if seal is not None else None)
     source_log = DeltaLog(source_location, storage_options) if source_location is not None else None
     state = await source_log.snapshot() if source_log is not None else None
@@ -219,7 +219,12 @@ async def status_async(
 async def _with_quarantine(status: Status, storage_options: dict[str, str] | None) -> Status:
     """Return a status with the number of rows in the quarantine of its table."""
     quarantine = quarantine_of(status.target)
-    rows = await rows_held(quarantine, status.pipeline, storage_options)
+    try:
+        rows = await rows_held(quarantine, status.pipeline, storage_options)
+    except (DeltaCdcError, FileNotFoundError) as error:
+        # The pipeline itself is as it is.
+        finding = f"The quarantine {quarantine} cannot be read: {error}"
+        return replace(status, findings=(*status.findings, finding))
     return replace(status, quarantine=quarantine if rows else None, rows_in_quarantine=rows)
 
 

@@ -19,7 +19,7 @@ from delta_cdc.core.errors import (
     TableNotFound,
 )
 from delta_cdc.core.reasons import unnamed
-from delta_cdc.core.rules import same_table
+from delta_cdc.core.rules import known_as
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.topics import Looks
@@ -139,7 +139,7 @@ def run_batch(
         position = positions[id(pipeline_job)]
         ends = earlier[position]
         is_missing = bool(ends) and isinstance(result.error, TableNotFound)
-        if is_missing and await has_no_log_yet(pipeline_job, are_well=not failed & ends):
+        if is_missing and await _is_hidden(pipeline_job, are_well=not failed & ends):
             result = replace(result, error=None)
         if result.error is not None:
             failed.add(position)
@@ -154,23 +154,22 @@ def before(pipeline_jobs: Sequence[PipelineJob]) -> list[set[int]]:
     These jobs wait for none themselves.
     """
     jobs = [one if one.error is None else PipelineJob() for one in pipeline_jobs]
-    collected = [
-        (position, one.apply.target)
-        for position, one in enumerate(jobs)
-        if one.apply is not None and one.apply.options.writes_events
-    ]
-    ingested = [(position, one.ingest.log) for position, one in enumerate(jobs) if one.ingest is not None]
-    waits = [
-        {
-            position
-            # A job with an ingest applies what it ingests itself, and what others collect.
-            for position, log in (collected if one.ingest is not None else [*collected, *ingested])
-            if one.apply is not None
-            and not one.apply.options.writes_events
-            and same_table(log, one.apply.source)
-        }
-        for one in jobs
-    ]
+    collected: dict[str, set[int]] = {}
+    ingested: dict[str, set[int]] = {}
+    for position, one in enumerate(jobs):
+        if one.apply is not None and one.apply.options.writes_events:
+            collected.setdefault(known_as(one.apply.target), set()).add(position)
+        if one.ingest is not None:
+            ingested.setdefault(known_as(one.ingest.log), set()).add(position)
+    waits: list[set[int]] = []
+    for one in jobs:
+        if one.apply is None or one.apply.options.writes_events:
+            waits.append(set())
+            continue
+        log = known_as(one.apply.source)
+        # A job with an ingest applies what it ingests itself, and what others collect.
+        own = ingested.get(log, set()) if one.ingest is None else set()
+        waits.append(collected.get(log, set()) | own)
     return [{position for position in ends if not waits[position]} for ends in waits]
 
 
@@ -184,6 +183,15 @@ async def has_no_log_yet(pipeline_job: PipelineJob, *, are_well: bool) -> bool:
     if apply is None or await _exists(apply.source, apply):
         return False
     return not are_well or not await _exists(apply.target, apply)
+
+
+async def _is_hidden(pipeline_job: PipelineJob, *, are_well: bool) -> bool:
+    """Return :func:`has_no_log_yet`; False if storage does not answer, so that the job keeps its error."""
+    try:
+        return await has_no_log_yet(pipeline_job, are_well=are_well)
+    except DeltaCdcError:
+        logger.debug("Pipeline %s: cannot look for its log", pipeline_job.pipeline, exc_info=True)
+        return False
 
 
 async def _exists(table: str, request: ApplyRequest) -> bool:

@@ -93,7 +93,9 @@ def requests(
             limits = (*BOUNDS_OF_THE_INGEST, *in_group(INGEST, "limits"))
             ingested = {**given, **dict.fromkeys(limits), "replay": True}
         batch = ingest_request(ingested, kafka_options=kafka_options if topics else None, **common)
-    if not read.is_given(given.get("target")):
+    is_appended = read.flag("insert_only", given.get("insert_only"))
+    if not read.is_given(given.get("target")) or (batch is not None and batch.replay and is_appended):
+        # A target without keys has nothing to repair: the next run applies the events.
         return batch, None
     apply = apply_request(_log_arguments(given, ingest=ingest), scratch=scratch, **common)
     # The log may not exist yet, and its properties are set only in the commit after its first batch.

@@ -21,7 +21,7 @@ from delta_cdc.core.errors import InvalidConfiguration, RangeTooLong
 from delta_cdc.core.reserved_columns import DELETED_COLUMN
 from delta_cdc.core.spec import ApplySpec, JobResult
 from delta_cdc.core.sql import quote, string
-from delta_cdc.core.why import Change, Erased, Found, Lost, TargetRow, shown
+from delta_cdc.core.why import Change, Erased, Found, Lost, TargetRow
 from delta_cdc.spark import erased_keys, named_errors, quarantine
 from delta_cdc.spark.apply import (
     events,
@@ -423,13 +423,18 @@ class _Reader:
         ]
 
     def _records(self) -> list[Lost]:
-        """Return the newest records that are no valid events and may be of the key: they have its values."""
+        """Return the newest records that are no valid events and may be of the key: they have its values.
+
+        The records themselves stay there: they may be of others, and the answer goes into logs and XComs.
+        """
         spec = self._spec
         if not spec.records_uri:
             return []
         names = states.match(self._target.columns, list(spec.key), "key", spec.target_uri)
         types = [self._target.schema[name].dataType for name in names]
-        keys, of_key = quarantine.spelled(self._session, types, [list(spec.key.values())])
+        given = zip(spec.key.values(), types, names, strict=True)
+        texts = self._session.range(1).select(*[F.expr(_text_of(*one)) for one in given]).collect()[0]
+        keys, of_key = quarantine.spelled(self._session, types, [list(texts)])
         rows = self._session.read.format("delta").load(spec.records_uri).alias("t")
         found = rows.join(F.broadcast(keys.alias("s")), F.expr(of_key), "left_semi")
         newest = found.orderBy(F.desc("quarantined_at")).limit(_MOST_RECORDS)
@@ -437,10 +442,10 @@ class _Reader:
         record = F.to_json(F.struct("position", time)).alias("record")
         return [
             Lost(
-                f"it is in {spec.records_uri} ({row['reason']}), and may be of this key: {shown(row['raw'])}",
+                f"it is in quarantine ({row['reason']}), and may be of this key: {spec.records_uri}",
                 Change("upsert", record=_record(row["record"])),
             )
-            for row in newest.select("reason", "raw", record).collect()
+            for row in newest.select("reason", record).collect()
         ]
 
 
@@ -460,6 +465,16 @@ def _as_apply(spec: WhySpec) -> ApplySpec:
 
 def _values(texts: Sequence[str | None] | None) -> tuple[str | None, ...] | None:
     return None if texts is None else tuple(texts)
+
+
+def _text_of(value: str, data_type: T.DataType, name: str) -> str:
+    """Return the SQL of the text of a key's value, as a record may spell it."""
+    typed = f"CAST({string(value)} AS {ddl(data_type)})"
+    try:
+        return erased_keys.text_sql(typed, data_type, name)
+    except InvalidConfiguration:
+        # Equal values of this type have several texts; one is better than none.
+        return string(value)
 
 
 def _opposite(where: str) -> str:

@@ -255,6 +255,11 @@ def test_a_repair_of_the_quarantine_reads_the_records_of_a_log_again(
         assert (ingest.replay, ingest.max_bytes, ingest.max_files) == (True, None, None)
         assert takes_source({**table, **form})
         assert not takes_source({**table, "mode": "repair", "repair_keys": "true"})
+    # A target without keys has nothing to repair: the next run applies the events.
+    appended = {**with_target, "keys": [], "insert_only": True, **form}
+    assert requests(appended, run_id="r")[1] is None
+    _, summary = detect(*lake, {**appended, "target": str(tmp_path / "appended")}, **form, tables=["logged"])
+    assert summary["logged"]["status"] == "nothing"
     # Nothing is in quarantine, and no source is read: it does not even exist.
     work, summary = detect(*lake, without, **form, tables=["events"])
     assert (work, summary["events"]["status"]) == ([], "nothing")

@@ -193,7 +193,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
             "text": "put 2 rows in quarantine, each with its reason: /lake/b__quarantine.",
             # A command would take the rules and policies of the seal.
             "remedy": "correct the source, run the pipeline, then start a run with mode repair and "
-            "repair_quarantined.",
+            'repair_quarantined (in code: repair={"quarantined": True}).',
         },
     ),
     # The records of a change log are not beside the target.
@@ -203,7 +203,7 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {
             "text": "1 row in quarantine, each with its reason: /lake/log__quarantine.",
             "remedy": "correct the options or the records there, then start a run with mode repair and "
-            "repair_quarantined.",
+            'repair_quarantined (in code: repair={"quarantined": True}).',
         },
     ),
     "of rows that break a rule": (

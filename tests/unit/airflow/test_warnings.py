@@ -39,7 +39,7 @@ def test_each_broken_rule_is_one_warning_with_what_happened_to_the_rows(records:
         "orders: 2 row(s) break the rule owned (owner IS NOT NULL) and are in /now__quarantine, not in the "
         "target.\n"
         "Remedy: correct them at the source; or change the rule, then start a run with mode repair and "
-        "repair_quarantined."
+        'repair_quarantined (in code: repair={"quarantined": True}).'
     )
 
 
