@@ -28,7 +28,7 @@ from delta_cdc.run.ingest import Ingesting
 from delta_cdc.run.loop import Services, new_run_id
 from delta_cdc.run.outcomes import Effort
 from delta_cdc.run.rounds import in_rounds
-from delta_cdc.run.saved_plans import PlansInMemory, SavedPlans
+from delta_cdc.run.saved_plans import PlansInMemory, SavedPlan, SavedPlans
 from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
@@ -237,6 +237,8 @@ class _PipelineRun:
             applied = await self._run()
         except DeltaCdcError as failure:
             error = failure
+            if failure.of_rows and self.ingested is not None:
+                self._take_more(self.ingested)
         except Exception as failure:
             logger.debug("Pipeline %s failed", self.pipeline_job.pipeline, exc_info=True)
             error = _without_name(self.pipeline_job.pipeline, failure)
@@ -265,6 +267,11 @@ class _PipelineRun:
     def saved_plans(self) -> SavedPlans:
         assert self.services.saved_plans is not None
         return self.services.saved_plans
+
+    def _take_more(self, ingested: Outcome) -> None:
+        """Let the next try take one more batch: input that came since may correct the rows."""
+        saved_plan = SavedPlan.read(self.saved_plans.get(ingested.plan_key))
+        self.saved_plans.set(ingested.plan_key, replace(saved_plan, more=True).to_dict())
 
     async def _know_version_before(self, apply: ApplyRequest) -> None:
         if self.services.since is None:

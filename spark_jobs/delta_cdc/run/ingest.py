@@ -186,7 +186,9 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
 
     async def without_job(self, plan: IngestPlan) -> Outcome | None:
         """Return the batch of an earlier try as the result, even if input is new: one run appends one
-        batch."""
+        batch, unless the apply of that batch failed because of its rows."""
+        if self.saved(plan.plan_key).more:
+            return None
         earlier = await self._earlier(plan)
         return await self._publish_earlier(plan, earlier, self.services.done_by) if earlier else None
 

@@ -89,6 +89,8 @@ class SavedPlan:
     :param lasts: fingerprints of the last step of every plan for that requested work
     :param run_id: the ``run_id`` of the tries, if the caller did not give one
     :param failures: how many applications of this end failed in a way that their input may have caused
+    :param more: of an ingest: the apply after its batch failed because of rows, so the next try takes one
+        more batch, which may correct them
     """
 
     ending_version: int | None = None
@@ -99,6 +101,7 @@ class SavedPlan:
     lasts: tuple[str, ...] = ()
     run_id: str = ""
     failures: int = 0
+    more: bool = False
 
     @classmethod
     def read(cls, value: dict[str, Any] | None) -> SavedPlan:

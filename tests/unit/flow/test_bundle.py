@@ -273,6 +273,34 @@ def test_an_apply_that_failed_in_the_same_application(
     assert parts(lake)[1:] == rounds
 
 
+def test_the_try_after_rows_that_could_not_be_applied_takes_their_correction(lake: Lake) -> None:
+    """The same task, cleared: it would else find its earlier batch, and meet the same rows for ever."""
+    error = ConflictingEvents("Tied.", remedy="untie.")
+
+    def failing(spec: IngestSpec | ApplySpec) -> JobResult:
+        assert isinstance(spec, IngestSpec)
+        done = lake.tables["two"].world.engine(spec)
+        return replace(done, then=JobResult("failed", error=error.to_dict()))
+
+    lake.instead["two"] = failing
+    first = lake.run()["two"]
+    assert first.ingested is not None
+    # Without a correction, the try finds its batch, and applies it again.
+    again = lake.run()["two"]
+    assert again.ingested is not None
+    assert again.ingested.seal == first.ingested.seal
+    lake.publish({"two": again})
+    for name in ("x", "y"):
+        lake.tables["two"].world.deliver(f"{name}.json", [name])
+        if name == "x":
+            lake.instead["two"] = failing
+        done = lake.run()["two"]
+        assert done.ingested is not None
+    assert done.error is None
+    assert done.ingested.counts["files"] == 1
+    assert done.ingested.seal == again.ingested.seal + 2
+
+
 def test_a_target_whose_commit_was_overwritten_fails_alone(lake: Lake) -> None:
     """A seal of the next run is planned on it; the run after that finds the other commit."""
     for name in "bc":
