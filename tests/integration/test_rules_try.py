@@ -86,7 +86,7 @@ def test_a_changed_rule_of_a_file_holds_for_a_replay(
     assert main(["replay", f"p={target}"]) == 1
     write("amount > 10")
     assert main(["replay", str(file), "p"]) == 1
-    assert "have to stay in quarantine" in capsys.readouterr().err
+    assert "still in quarantine" in capsys.readouterr().err
     assert [tuple(row) for row in spark.read.format("delta").load(str(target)).collect()] == [(1, 11)]
     write("amount IS NULL OR amount > 10")
     assert main(["replay", str(file), "p"]) == 0

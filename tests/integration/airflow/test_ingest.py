@@ -175,7 +175,7 @@ def test_files_to_history(airflow: Airflow, tmp_path: Path, capsys: pytest.Captu
     # The half lines stay what they are: replaying them finds so.
     capsys.readouterr()
     assert main(["replay", f"customer_events={log}"]) == 1
-    assert "have to stay in quarantine" in capsys.readouterr().err
+    assert "still in quarantine" in capsys.readouterr().err
 
 
 # -- a topic --------------------------------------------------------------------------------------
