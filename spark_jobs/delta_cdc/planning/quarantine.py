@@ -101,16 +101,10 @@ async def rows_held(quarantine: str, pipeline: str, storage_options: dict[str, s
 
     :param quarantine: location of the table
     """
-    uri = canonical_uri(quarantine)
-    log = DeltaLog(uri, storage_options)
-    state = await state_of(log)
-    if state is None or await asyncio.to_thread(lambda: state.is_empty):
-        return 0
-    known: int | None = await asyncio.to_thread(lambda: state.num_rows)
-    names = [name for name, *_ in await log.files(state.version)]
+    storage, names, known = await _files(quarantine, storage_options)
     if known is not None and len(names) > _MOST_FILES:
         return known
-    mine, others = await asyncio.to_thread(_counted, Storage(uri, storage_options), names, pipeline)
+    mine, others = await asyncio.to_thread(_counted, storage, names, pipeline)
     return mine if others or known is None else known
 
 
@@ -151,19 +145,29 @@ async def _has_any(
     storage_options: dict[str, str] | None,
 ) -> bool:
     """Return whether a row of a quarantine fulfils a condition on some of its columns."""
-    uri = canonical_uri(quarantine)
-    log = DeltaLog(uri, storage_options)
-    state = await state_of(log)
-    if state is None or await asyncio.to_thread(lambda: state.is_empty):
-        return False
-    names = [name for name, *_ in await log.files(state.version)]
+    storage, names, _ = await _files(quarantine, storage_options)
 
     def found() -> bool:
-        storage = Storage(uri, storage_options)
         with storage.named():
             return any(any(map(is_one, read_columns(storage, one, columns).to_pylist())) for one in names)
 
     return await asyncio.to_thread(found)
+
+
+async def _files(
+    quarantine: str, storage_options: dict[str, str] | None
+) -> tuple[Storage, list[str], int | None]:
+    """Return a quarantine's storage, its data files, and its number of rows; None if the log has no counts.
+
+    A table that does not exist, or is empty, has no file.
+    """
+    uri = canonical_uri(quarantine)
+    log, storage = DeltaLog(uri, storage_options), Storage(uri, storage_options)
+    state = await state_of(log)
+    if state is None or await asyncio.to_thread(lambda: state.is_empty):
+        return storage, [], 0
+    rows = await asyncio.to_thread(lambda: state.num_rows)
+    return storage, [name for name, *_ in await log.files(state.version)], rows
 
 
 def _counted(storage: Storage, names: list[str], pipeline: str) -> tuple[int, int]:

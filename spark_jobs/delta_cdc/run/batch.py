@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ def run_batch(
         position = positions[id(pipeline_job)]
         ends = earlier[position]
         is_missing = bool(ends) and isinstance(result.error, TableNotFound)
-        if is_missing and await _is_hidden(pipeline_job, are_well=not failed & ends):
+        if is_missing and await has_no_log_yet(pipeline_job, are_well=not failed & ends):
             result = replace(result, error=None)
         if result.error is not None:
             failed.add(position)
@@ -154,22 +155,19 @@ def before(pipeline_jobs: Sequence[PipelineJob]) -> list[set[int]]:
     These jobs wait for none themselves.
     """
     jobs = [one if one.error is None else PipelineJob() for one in pipeline_jobs]
-    collected: dict[str, set[int]] = {}
-    ingested: dict[str, set[int]] = {}
+    collected: defaultdict[str, set[int]] = defaultdict(set)
+    ingested: defaultdict[str, set[int]] = defaultdict(set)
     for position, one in enumerate(jobs):
         if one.apply is not None and one.apply.options.writes_events:
-            collected.setdefault(known_as(one.apply.target), set()).add(position)
+            collected[known_as(one.apply.target)].add(position)
         if one.ingest is not None:
-            ingested.setdefault(known_as(one.ingest.log), set()).add(position)
-    waits: list[set[int]] = []
-    for one in jobs:
-        if one.apply is None or one.apply.options.writes_events:
-            waits.append(set())
-            continue
-        log = known_as(one.apply.source)
-        # A job with an ingest applies what it ingests itself, and what others collect.
-        own = ingested.get(log, set()) if one.ingest is None else set()
-        waits.append(collected.get(log, set()) | own)
+            ingested[known_as(one.ingest.log)].add(position)
+    waits: list[set[int]] = [set() for _ in jobs]
+    for position, one in enumerate(jobs):
+        if one.apply is not None and not one.apply.options.writes_events:
+            log = known_as(one.apply.source)
+            # A job with an ingest applies what it ingests itself, and what others collect.
+            waits[position] = collected[log] | (ingested[log] if one.ingest is None else set())
     return [{position for position in ends if not waits[position]} for ends in waits]
 
 
@@ -178,17 +176,13 @@ async def has_no_log_yet(pipeline_job: PipelineJob, *, are_well: bool) -> bool:
 
     :param are_well: whether the jobs that append to the log had no error. If one had, its result says why the
         log is missing; otherwise a log that is missing beside a target that exists was dropped or moved
+    :return: also False if storage does not answer, so that the job keeps its error
     """
     apply = pipeline_job.apply
-    if apply is None or await _exists(apply.source, apply):
-        return False
-    return not are_well or not await _exists(apply.target, apply)
-
-
-async def _is_hidden(pipeline_job: PipelineJob, *, are_well: bool) -> bool:
-    """Return :func:`has_no_log_yet`; False if storage does not answer, so that the job keeps its error."""
     try:
-        return await has_no_log_yet(pipeline_job, are_well=are_well)
+        if apply is None or await _exists(apply.source, apply):
+            return False
+        return not are_well or not await _exists(apply.target, apply)
     except DeltaCdcError:
         logger.debug("Pipeline %s: cannot look for its log", pipeline_job.pipeline, exc_info=True)
         return False

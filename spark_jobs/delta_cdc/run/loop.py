@@ -238,7 +238,9 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
         if result.status == "failed":
             error = self._failed(result, own)
             if error.of_rows:
-                self._forget_end(plan)
+                # The same end would have the same wrong rows. The plans stay: their commits are of this work.
+                kept = replace(self.saved(plan.plan_key), ending_version=None)
+                self.saved_plans.set(plan.plan_key, kept.to_dict())
             raise error
         if own.complete or (result.status == "committed" and await self.covered(plan)):
             return await self.publish(plan, own, result)
@@ -300,14 +302,6 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
         """Return the end of an earlier try of the same work. The plan of other work sets no bound."""
         saved_plan = self.saved(key)
         return saved_plan.ending_version if saved_plan.asked == self.extra_work() else None
-
-    def _forget_end(self, plan: _Plan) -> None:
-        """Let the next try end at the newest version: the same end would have the same wrong rows.
-
-        The plans stay known, because their commits are those of this work.
-        """
-        saved_plan = replace(self.saved(plan.plan_key), ending_version=None)
-        self.saved_plans.set(plan.plan_key, saved_plan.to_dict())
 
     def memory(self) -> Memory:
         return Memory(
