@@ -39,6 +39,11 @@ class Table:
         return bool(self.arguments.get("target_kind") == "change_log")
 
     @property
+    def appends_to(self) -> str | None:
+        """Return the location of the change log to which it appends; None without one."""
+        return self.arguments.get("target" if self.collects else "log")
+
+    @property
     def once(self) -> bool:
         """Return whether it loads its source once."""
         return self.arguments.get("once") is True

@@ -256,6 +256,7 @@ class _Resolver:
         self._check_dag_ids(groups)
         self._check_places(groups)
         self._check_watched(groups)
+        self._check_applications(groups)
         return shadows.linked(groups, self._shadow_is_wrong)
 
     def _shadow_is_wrong(self, pipeline: str, problem: str, remedy: str) -> None:
@@ -313,6 +314,32 @@ class _Resolver:
                     message = f"The source of {table.pipeline} {problem}, and schedule is on_change."
                     place = section.places.get("schedule") or self._defaults.places["schedule"]
                     self._findings.add(place, message, WATCHABLE_REMEDY)
+
+    def _check_applications(self, groups: tuple[Group, ...]) -> None:
+        """Report an application of its own for one of two pipelines of which one applies the other's log.
+
+        Nothing makes one application of a run wait for another: the apply would always be one run late.
+        """
+        for group in groups:
+            writers: dict[str, list[Table]] = {}
+            for table in group.tables:
+                if table.appends_to is not None:
+                    writers.setdefault(combine.same_place(table.appends_to), []).append(table)
+            for table in group.tables:
+                for writer in writers.get(combine.same_place(str(table.arguments.get("source"))), ()):
+                    self._check_application(writer, table)
+
+    def _check_application(self, writer: Table, reader: Table) -> None:
+        alone = writer if writer.own_application else reader
+        if alone.own_application:
+            section = self._section_of(alone.pipeline)
+            self._findings.add(
+                section.places.get("own_application", section.place),
+                f"The pipeline {alone.pipeline} has own_application, but one run writes the log of "
+                f"{writer.pipeline} and applies it in {reader.pipeline}.",
+                f"remove it: both share one application. Or give {reader.pipeline} a group of its own, with "
+                "schedule: on_change.",
+            )
 
     def _nearest(self, key: str, *sections: _Section | None) -> Any:
         for section in (*sections, self._defaults):

@@ -43,9 +43,9 @@ def layout(
     """Return the columns of a batch.
 
     With ``schema``, these are its columns. Otherwise, a column of the log keeps its type, unless it may be
-    widened to the type that records give, and objects may get more members. A new column gets the type that
-    its records give, or that holds all its values. A column without any value has no type yet, so it is no
-    column.
+    widened to the type that records or Parquet files give, and objects may get more members. A new column
+    gets the type that its records give, or that holds all its values. A column without any value has no type
+    yet, so it is no column.
 
     :param schema: the option ``schema``
     :param known: the columns of the log; None before its first batch
@@ -65,11 +65,12 @@ def layout(
     new |= {name: kind for name, seen in found.seen.items() if (kind := infer.resolved(seen)) is not None}
     for name, kind in found.typed.items():
         new[name] = infer.common(new[name], kind) if name in new and name in given else kind
+    stated = {**given, **found.typed}
     preferred = set(keys)
     for name in sorted(new, key=lambda name: name not in preferred):
         log_name = spelt.setdefault(name.lower(), name)
         types[log_name] = infer.merged(types[log_name], new[name]) if log_name in types else new[name]
-        wider = infer.wider(types[log_name], found.typed[name]) if name in found.typed else None
+        wider = infer.wider(types[log_name], stated[name]) if name in stated else None
         if known is not None and wider is not None and widens(log_name, types[log_name], wider):
             types[log_name] = wider
     # The order is that of the records, whatever spelling was preferred.

@@ -41,6 +41,7 @@ class DetectedChanges:
     """The work of one pipeline.
 
     :param has_work: whether a Spark job would have to run, or a commit was not announced yet
+    :param appends: whether the work appends to a change log
     :param found: a text for people: the work (``versions 4-9, 1.2 MiB``), why there is no work, or the error
     :param error: why the pipeline could not be planned
     :param since: version of the target before the work, -1 without a target; None if the pipeline has no
@@ -59,6 +60,7 @@ class DetectedChanges:
 
     pipeline: str
     has_work: bool = False
+    appends: bool = False
     found: str = ""
     error: DeltaCdcError | None = None
     since: int | None = None
@@ -113,7 +115,7 @@ async def _after(
     :param collected: the work of these jobs
     """
     apply = pipeline_job.apply
-    busy = [one.pipeline for one in collected if one.has_work]
+    busy = [one.pipeline for one in collected if one.appends]
     if apply is not None and busy and not apply.dry_run:
         version = await _newest(apply)
         return DetectedChanges(
@@ -235,10 +237,12 @@ def _detected(
     if pipeline_job.apply is None and ingest is not None:
         recorded = ingest.recorded
     seal = plan.recorded.seal if plan is not None and plan.recorded is not None else None
+    of_log = plan if pipeline_job.apply is not None and pipeline_job.apply.options.writes_events else ingest
     plans = [str(planned) for planned in (ingest, plan) if planned is not None]
     return DetectedChanges(
         pipeline=pipeline_job.pipeline,
         has_work=bool(work_texts),
+        appends=of_log is not None and of_log.spec is not None,
         found="; ".join(work_texts) or _idle(plan, seal.watermark.version if seal is not None else None),
         since=target_version if pipeline_job.apply is not None else None,
         saved_plans=_saved_plans(pipeline_job.apply, plan),

@@ -133,6 +133,38 @@ def test_what_is_wrong_is_named(changes: dict[str, Any], message: str, remedy: s
         load(_file(**changes))
 
 
+@pytest.mark.parametrize("alone", ["in", "orders"])
+@pytest.mark.parametrize(
+    "writer",
+    [
+        {"source": "/files", "log": "/logs/orders", "adapter": "debezium", "keys": ["id"]},
+        {
+            "source": "/s",
+            "target": "/logs/orders",
+            "target_kind": "change_log",
+            "keys": ["id"],
+            "sequence_by": "at",
+            "delete_sequence": "at",
+        },
+    ],
+)
+def test_a_log_and_those_that_apply_it_share_an_application(alone: str, writer: dict[str, Any]) -> None:
+    """Otherwise the apply would not wait for what this run appends to the log."""
+    orders = {"source": "/logs/orders/", "source_kind": "change_log", "target": "/t", "keys": ["id"]}
+    pipelines = {"in": writer, "orders": orders}
+    file = {"groups": {"g": {}}, "defaults": {"group": "g"}, "pipelines": pipelines}
+    assert lint(file) == []
+    pipelines[alone] = {**pipelines[alone], "own_application": True}
+    (finding,) = lint(file)
+    assert finding.message == (
+        f"The pipeline {alone} has own_application, "
+        "but one run writes the log of in and applies it in orders."
+    )
+    assert "give orders a group of its own" in finding.remedy
+    # In groups of their own, each has its own application anyway.
+    assert lint({"pipelines": pipelines}) == []
+
+
 def test_no_other_pipeline_has_the_log_or_the_name() -> None:
     other = {"source": "/s", "keys": ["id"]}
     pipelines = _file()["pipelines"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -174,6 +175,9 @@ def test_work_of_a_source_is_work_of_the_apply(tmp_path: Path) -> None:
     lake.tables["log"].create()
     lake.run(*jobs)
     assert [one.has_work for one in detect_changes(jobs)] == [False, False, False]
+    # To announce a commit again appends nothing.
+    unannounced = [replace(jobs[0], announced=lambda *_: 0), *jobs[1:]]
+    assert [one.has_work for one in detect_changes(unannounced)] == [True, False, False]
     lake.tables["us"].append()
     found = detect_changes(jobs)
     assert [one.has_work for one in found] == [False, True, True]
