@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 #: The modes of a run, in the order of the form.
-MODES = ("incremental", "backfill", "repair", "reload", "dry_run")
+MODES = ("incremental", "backfill", "repair", "reload")
 
 _LABELS = {
     "incremental": "Incremental: everything new since the watermark",
@@ -38,13 +38,12 @@ _LABELS = {
     "backfill": "Range: everything up to a version or a time, in several commits",
     "repair": "Repair: compute some keys again, the watermark stays",
     "reload": "Reload: compare all keys with the source",
-    "dry_run": "Dry run: show what would be done, write nothing",
 }
 # Airflow shows fields without a section in its default section, the only one that is open at first.
 _TIMES_ALONE, _REPAIR = "Times instead of versions", "Repair only: keys instead of versions"
 _APPROVAL = "After LimitExceeded: approve a change"
 #: The fields of the form other than mode and tables.
-_FIELDS = (*BOUNDS, "versions_per_commit", "repair_keys", "repair_quarantined", "approve")
+_FIELDS = ("dry_run", *BOUNDS, "versions_per_commit", "repair_keys", "repair_quarantined", "approve")
 #: Fields that turn the mode incremental into backfill.
 _OF_A_RANGE = (*BOUNDS, "versions_per_commit")
 _TIMES = ("starting_timestamp", "ending_timestamp")
@@ -59,8 +58,8 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
     """Return the Params of the form, for ``DAG(params=...)``.
 
     :param tables: names of the DAG's pipelines; with them, the form has a field to choose tables
-    :param mode: the mode that the form shows at first: ``incremental``, ``backfill``, ``repair``, ``reload``
-        or ``dry_run``
+    :param mode: the mode that the form shows at first: ``incremental``, ``backfill``, ``repair`` or
+        ``reload``
     :raises InvalidConfiguration: the mode is unknown
     """
     if mode not in MODES:
@@ -73,6 +72,14 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             values_display=dict(_LABELS),
             title="Mode",
             description_md=_MODE_HELP,
+        ),
+        "dry_run": Param(
+            False,
+            # Without null, Airflow marks the field as required.
+            type=["null", "boolean"],
+            title="Dry run",
+            description_md="Write nothing. The log of the task shows what the run would do: plan, counts and "
+            "statements.",
         ),
         **({"tables": _tables(tables)} if tables else {}),
         **_versions(),
@@ -95,7 +102,6 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
         ),
         "repair_quarantined": Param(
             False,
-            # Without null, Airflow marks the field as required.
             type=["null", "boolean"],
             section=_REPAIR,
             title="Keys in quarantine",
@@ -121,7 +127,6 @@ newest one. If the target does not exist, the run loads the source as it was bef
 applies the versions from there. It skips versions that are already applied, and logs this.
 * **Repair** needs versions at or below the watermark, or keys (below). It writes only rows that differ.
 * **Reload** may have a last version. It closes and opens rows of a history (SCD type 2), and overwrites none.
-* **Dry run** shows plan, counts and statements in the log of the task.
 
 The log of the newest run shows the watermark and the version of the source at that time. \
 *delta-cdc status* shows the current ones."""
@@ -274,9 +279,10 @@ def run_arguments(*, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
     groups: dict[str, dict[str, Any]] = {"limits": dict(limits or {})}
     for name in ("versions_per_commit", "repair_keys", "repair_quarantined"):
         groups.setdefault(APPLY[name].group, {})[APPLY[name].key] = f"{{{{ params.{name} }}}}"
+    fields = [name for name in ("dry_run", *BOUNDS, "approve") if name not in _TIMES]
     return {
         "mode": f"{{{{ 'interval' if {_BY_DATE} else {_MEANT} }}}}",
-        **{name: f"{{{{ params.{name} }}}}" for name in (*BOUNDS, "approve") if name not in _TIMES},
+        **{name: f"{{{{ params.{name} }}}}" for name in fields},
         "starting_timestamp": _time("start"),
         "ending_timestamp": _time("end"),
         **groups,
@@ -300,24 +306,22 @@ def checked(context: Context) -> None:
     run = _form_for_hook(context)
     task: Any = context.get("task")
     limits = given.mapping("limits", getattr(task, "limits", None))
-    if run.mode not in (*given.ONWARDS, given.DRY_RUN) and limits:
+    if run.mode not in given.ONWARDS and limits:
         task.limits = {name: value for name, value in limits.items() if name not in SIZE_LIMITS}
 
 
 def skip_waiting(context: Context) -> None:
-    """Check the form, and skip the sensor in every mode except incremental, so that the run does not wait.
+    """Check the form, and skip the sensor if the form asks for another mode than incremental, or a dry run.
 
     Pass it as ``pre_execute`` of a sensor; the next task needs ``trigger_rule="none_failed"``.
 
     :param context: the task's context, which Airflow passes
     :raises InvalidConfiguration: fields of the form contradict each other
-    :raises AirflowSkipException: the mode is not incremental
+    :raises AirflowSkipException: the run does not wait
     """
     run = _form_for_hook(context)
     if run.explicit:
-        raise AirflowSkipException(
-            f"This run was started by hand (mode {run.mode}): it does not wait for changes."
-        )
+        raise AirflowSkipException(f"This run was started by hand ({run}): it does not wait for changes.")
 
 
 def refuse_unknown_fields(context: Context) -> None:
@@ -365,8 +369,11 @@ class Run:
 
     @property
     def explicit(self) -> bool:
-        """Return whether the mode is other than incremental, that of scheduled runs and empty forms."""
-        return self.mode != "incremental"
+        """Return whether the run differs from scheduled ones: by its mode, or because it writes nothing."""
+        return self.mode != "incremental" or "dry_run" in self.arguments
+
+    def __str__(self) -> str:
+        return f"mode {self.mode}{', dry run' if 'dry_run' in self.arguments else ''}"
 
 
 def asked(context: Mapping[str, Any], *, tables: Sequence[str] = ()) -> Run:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.saved_plans import SavedPlans
 
-#: Modes in which a table with a change log ingests from its source; in other modes, only its log is read.
-INGESTING = ("incremental", "dry_run")
+#: The mode in which a table with a change log ingests from its source; in others, only its log is read.
+INGESTING = "incremental"
 #: The arguments of a table that bound the versions of a run, by the end of the range.
 _ENDS = {
     "start": ("starting_version", "starting_timestamp"),
@@ -96,7 +96,7 @@ def mode_of(table: Mapping[str, Any]) -> str:
 
 def takes_source(table: Mapping[str, Any]) -> bool:
     """Return whether a run ingests from the source of a table with a change log, or from its quarantine."""
-    return engine.is_ingested(table) and (mode_of(table) in INGESTING or engine.replays(table))
+    return engine.is_ingested(table) and (mode_of(table) == INGESTING or engine.replays(table))
 
 
 def has_target(table: Mapping[str, Any]) -> bool:
@@ -151,14 +151,14 @@ def arguments_of_run(table: Mapping[str, Any], run: Run) -> dict[str, Any]:
     for names in _ENDS.values():
         if run.mode in _OF_KEYS or any(name in run.arguments for name in names):
             left_out.update(names)
-    if engine.is_ingested(table) and run.mode not in INGESTING:
+    if engine.is_ingested(table) and run.mode != INGESTING:
         left_out.update(BOUNDS_OF_THE_INGEST)
     return {name: value for name, value in table.items() if name not in left_out} | run.arguments
 
 
 def is_dry(table: Mapping[str, Any]) -> bool:
     """Return whether the run of a table is a dry run, which writes nothing."""
-    return mode_of(table) == "dry_run" or arguments.flag("dry_run", table.get("dry_run"))
+    return arguments.flag("dry_run", table.get("dry_run"))
 
 
 def jobs_of(

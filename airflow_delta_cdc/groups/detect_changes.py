@@ -104,7 +104,7 @@ class DetectChangesOperator(GroupOperator):
         if run.date_interval is not None:
             self.log.info("A backfill by dates: from %s to %s.", *run.date_interval)
         elif run.explicit:
-            self.log.info("The form of this run selects mode %s.", run.mode)
+            self.log.info("The form of this run selects %s.", run)
         chosen = [arguments_of_run(table, run) for table in self.chosen(run).values()]
         is_partial = len(run.tables) < len(self.pipelines) or len(self.pipelines) == 1
         selected = []
@@ -199,7 +199,7 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     mode = mode_of(table)
     if not takes_source(table) and not has_target(table):
         return f"has no target, so mode {mode} is not about it"
-    if not chosen and collects(table) and mode not in (*arguments.ONWARDS, arguments.DRY_RUN):
+    if not chosen and collects(table) and mode not in arguments.ONWARDS:
         return f"collects changes in a log, whose events mode {mode} is not about"
     is_appended = arguments.flag("insert_only", table.get("insert_only"))
     if not chosen and mode in _BY_KEY and is_appended and not takes_source(table):

@@ -475,27 +475,23 @@ const Choice = ({ label, onChange, options, value }) =>
 /** What each button asks Airflow for, by the mode of the form. The server sends the names of modes and fields: item.form. */
 const ACTIONS = {
   incremental: {
-    fields: [],
+    fields: ["dry_run"],
     about: "Applies everything new since the watermark.",
   },
   backfill: {
-    fields: ["starting_version", "ending_version", "versions_per_commit"],
+    fields: ["starting_version", "ending_version", "versions_per_commit", "dry_run"],
     about: "Goes on from the watermark up to a version of the source, in one or several commits.",
   },
   repair: {
-    fields: ["starting_version", "ending_version", "repair_keys", "repair_quarantined"],
+    fields: ["starting_version", "ending_version", "repair_keys", "repair_quarantined", "dry_run"],
     about: "Computes some keys again, as of the watermark. Name the versions that changed them, or the keys.",
   },
   reload: {
-    fields: ["ending_version"],
+    fields: ["ending_version", "dry_run"],
     about: "Compares all keys with the source, and writes the rows that differ. A history keeps its closed rows.",
   },
-  dry_run: {
-    fields: ["ending_version"],
-    about: "Shows in the task\u2019s log what a run would do. Writes nothing.",
-  },
 };
-/** The text of a button: the name of its mode. The mode without fields starts a run like those of the schedule. */
+/** The text of a button: the name of its mode. An unchanged form starts a run like those of the schedule. */
 const buttonText = (mode, form) => (mode === "incremental" ? "Run" : `${form.modes[mode]}\u2026`);
 
 /** The values of the form as Airflow gets them, without empty ones. */
@@ -617,7 +613,7 @@ const Actions = ({ item, onSent }) => {
           h(
             Flex,
             { align: "flex-end", gap: 3, mb: 3, wrap: "wrap" },
-            ACTIONS[mode].fields.map((name) => {
+            ACTIONS[mode].fields.filter((name) => name in dag.form).map((name) => {
               const { label, type } = item.form.fields[name];
               const isNumber = type === "integer";
               const hints = {
@@ -625,7 +621,7 @@ const Actions = ({ item, onSent }) => {
                 starting_version: item.version === undefined ? undefined : mode === "repair" ? item.version : item.version + 1,
               };
               const control = type === "boolean"
-                ? h("input", { checked: Boolean(values[name]), onChange: (event) => setValues({ ...values, [name]: event.target.checked }), type: "checkbox" })
+                ? h("input", { checked: Boolean(values[name]), name, onChange: (event) => setValues({ ...values, [name]: event.target.checked }), type: "checkbox" })
                 : h(Input, { name, onChange: (event) => setValues({ ...values, [name]: event.target.value }), placeholder: hints[name] === undefined ? "" : String(hints[name]), size: "sm", type: isNumber ? "number" : "text", value: values[name] ?? "", w: isNumber ? "150px" : "280px" });
               return h(Box, { as: "label", key: name }, h(Muted, null, label), control);
             }),

@@ -62,7 +62,8 @@ _Found = tuple[tuple[Declared, ...], tuple[Explaining, ...]]
 
 _SERIALIZED = SerializedDagModel.metadata.tables["serialized_dag"]
 #: Whether the form of a run says that it writes nothing.
-_IS_DRY_RUN: Any = func.coalesce(DagRun.conf["mode"].as_string(), "") == "dry_run"
+#: SQLite has 1 for the ``true`` of JSON. A cast to boolean would fail for other values.
+_IS_DRY_RUN: Any = func.coalesce(cast(DagRun.conf["dry_run"].as_string(), Text), "").in_(("true", "1"))
 #: Whether a person filled in the form of a run. Airflow stores an empty one as {}, or as no value at all.
 _HAS_FORM: Any = and_(
     DagRun.run_type == "manual", func.coalesce(cast(DagRun.conf, Text), "null").not_in(("{}", "null"))

@@ -198,7 +198,7 @@ def nights() -> dict[str, Any]:
         }
     )
     # A look that went well mends nothing.
-    runs.append({"dag_id": "strange", "run_id": "manual__2", "conf": {"mode": "dry_run"}})
+    runs.append({"dag_id": "strange", "run_id": "manual__2", "conf": {"dry_run": True}})
     return {"dags": dags, "runs": runs}
 
 

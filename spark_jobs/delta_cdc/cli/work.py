@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc.cli.common import bounds, flags, newest_seal, refuse
 from delta_cdc.cli.pipelines import at_its_place, chosen, source_of, takes_pipelines
-from delta_cdc.core.arguments import DRY_RUN, MODES, ONWARDS
+from delta_cdc.core.arguments import MODES, ONWARDS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import filled, in_group, options_in
 from delta_cdc.core.options import APPLY, INGEST, ApplyOptions, IngestOptions, IngestRunOptions, SourceKind
@@ -61,7 +61,7 @@ def working(arguments: argparse.Namespace) -> list[Chosen]:
 
     A pipeline with several sources includes those, except in a mode that computes rows again.
     """
-    onwards = arguments.mode in (*ONWARDS, DRY_RUN)
+    onwards = arguments.mode in ONWARDS
     pipelines = chosen(arguments, with_sources=onwards)
     others = [one for one in pipelines if onwards or not one.table.collects]
     return others or pipelines

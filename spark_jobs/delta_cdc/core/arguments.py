@@ -33,8 +33,6 @@ _NO_CHOICE = ("", "None", "null")
 MODES: tuple[str, ...] = ("incremental", "backfill", "interval", "repair", "reload", "reset")
 #: The modes that apply the changes after the watermark; each other one makes one commit.
 ONWARDS = ("incremental", "backfill")
-#: The same as ``incremental`` with ``dry_run``, for forms that have one field.
-DRY_RUN = "dry_run"
 #: The ways to handle conflicting events, besides ``{"last_by": [<column>, ...]}``.
 CONFLICTS: tuple[str, ...] = ("fail", "quarantine")
 #: The ways to fill a new target, besides ``{"from_version": N}`` and ``{"none_at": V}``.

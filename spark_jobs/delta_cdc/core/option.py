@@ -293,5 +293,5 @@ KEY_VALUES = Kind(
 )
 SIZE = Kind("size", "bytes, or a text like 20GiB", arguments.size, "int | str")
 MAPPINGS = Kind("mappings", "a list of mappings", arguments.mappings, "Sequence[Mapping[str, Any]]")
-MODE = choice(*arguments.MODES, arguments.DRY_RUN)
+MODE = choice(*arguments.MODES)
 FAIL_OR_RELOAD = choice("fail", "reload")

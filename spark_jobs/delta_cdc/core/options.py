@@ -459,12 +459,11 @@ class RunOptions(RangeOptions):
     mode: str = option(
         MODE,
         "``incremental`` (also an empty text): apply the changes after the watermark. ``backfill``: "
-        "the same, up to an end. ``dry_run``: ``incremental`` with ``dry_run=True``. ``repair``: "
-        "compute again the rows of the keys that changed in a range, or that ``repair`` selects; the "
-        "watermark stays. ``reload``: compute again the rows of all keys. ``reset``: delete the "
-        "target's rows, and load it again. ``interval``, for runs with a data interval: apply the "
-        "changes before the end of the interval; if they are already applied, repair the keys that "
-        "changed in the interval",
+        "the same, up to an end. ``repair``: compute again the rows of the keys that changed in a "
+        "range, or that ``repair`` selects; the watermark stays. ``reload``: compute again the rows "
+        "of all keys. ``reset``: delete the target's rows, and load it again. ``interval``, for runs "
+        "with a data interval: apply the changes before the end of the interval; if they are already "
+        "applied, repair the keys that changed in the interval",
         default="incremental",
         of_run=True,
     )

@@ -10,7 +10,7 @@ import re
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from delta_cdc.core.arguments import DRY_RUN, ONWARDS
+from delta_cdc.core.arguments import ONWARDS
 from delta_cdc.core.column_changes import FOLLOWED, FOLLOWED_BY_LOGS
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved, invalid
 from delta_cdc.core.key_predicates import check_key_predicate
@@ -240,7 +240,7 @@ def mode_rules(r: RunOptions) -> Iterator[Rule]:
     )
     if r.mode == "repair":
         yield from _selections(keys, bounds, starts)
-    if r.mode in (*ONWARDS, DRY_RUN):
+    if r.mode in ONWARDS:
         return
     yield Rule(
         r.mode == "interval" and not _is_interval(r),

@@ -111,8 +111,6 @@ def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
     :raises InvalidConfiguration: for an invalid value
     """
     run = {**given, **_times(given), "mode": APPLY["mode"].read(given.get("mode"))}
-    if run["mode"] == read.DRY_RUN:
-        run |= {"mode": "incremental", "dry_run": True}
     approved = APPLY["approve"].read(given.get("approve"))
     if approved is not None and not _has_own_end(run):
         # What was approved ends there, whatever the source has got since.

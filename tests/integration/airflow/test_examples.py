@@ -60,7 +60,7 @@ def test_a_log_with_late_events(airflow: Airflow, tmp_path: Path) -> None:
 def test_full_copies(airflow: Airflow, tmp_path: Path) -> None:
     file = example(airflow, "daily_snapshots", tmp_path)
     copies, target = tmp_path / "stock", tmp_path / "stock_history"
-    dry = airflow.run(file, conf={"mode": "dry_run"})
+    dry = airflow.run(file, conf={"dry_run": True})
     assert dry.state == "success", dry.log
     assert not target.exists()
     shown = dry.xcom("apply")

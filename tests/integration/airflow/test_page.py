@@ -430,9 +430,10 @@ def test_a_reload_asks_for_one_table(window: Window) -> None:
     window.open("/plugin/delta-cdc?pipeline=order_lines")
     window.see("[data-testid=delta-cdc-reload]").click()
     window.see("[name=ending_version]").send_keys("70")
+    window.see("[name=dry_run]").click()
     assert window.see("//*[starts-with(text(), 'POST ')]").text == (
         "POST api/v2/dags/sales/dagRuns "
-        '{"conf":{"mode":"reload","ending_version":70,"tables":["order_lines"]}}'
+        '{"conf":{"mode":"reload","ending_version":70,"dry_run":true,"tables":["order_lines"]}}'
     )
     window.keep("page_reload")
 

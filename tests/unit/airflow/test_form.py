@@ -81,7 +81,7 @@ def test_the_page_names_modes_and_fields_as_the_form() -> None:
     fields = {
         name for found in re.findall(r"fields: \[(.*)\]", actions) for name in re.findall(r"\w+", found)
     }
-    assert len(fields) == 5
+    assert len(fields) == 6
     assert fields <= set(named["fields"])
 
 
@@ -103,8 +103,10 @@ def test_the_form_as_it_is_means_everything_new(tables: tuple[str, ...]) -> None
 MEANT: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"tables": ["orders", "customers"]}, "incremental", ("customers", "orders")),
     ({"tables": []}, "incremental", _TABLES),
-    ({"mode": "dry_run"}, "dry_run", _TABLES),
-    ({"mode": "dry_run", "tables": ["orders"], "ending_version": 4}, "dry_run", ("orders",)),
+    ({"dry_run": True}, "incremental", _TABLES),
+    ({"dry_run": True, "tables": ["orders"], "ending_version": 4}, "backfill", ("orders",)),
+    ({"dry_run": True, "mode": "repair", "repair_quarantined": True}, "repair", _TABLES),
+    ({"dry_run": True, "mode": "reload"}, "reload", _TABLES),
     (
         {"mode": "backfill", "tables": ["orders"], "ending_version": 300, "versions_per_commit": 100},
         "backfill",
@@ -128,9 +130,9 @@ MEANT: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
 def test_what_it_means(conf: dict[str, Any], mode: str, tables: tuple[str, ...]) -> None:
     found = asked({"params": values(run_params(tables=_TABLES), **conf)}, tables=_TABLES)
     given = {name: value for name, value in conf.items() if name not in ("mode", "tables")}
-    wanted = {} if mode == "incremental" else {"mode": mode, **given}
+    wanted = given if mode == "incremental" else {"mode": mode, **given}
     assert found == Run(mode, tables, wanted)
-    assert found.explicit is (mode != "incremental")
+    assert found.explicit is (mode != "incremental" or "dry_run" in conf)
 
 
 # -- what contradicts itself --------------------------------------------------------------------
@@ -192,7 +194,7 @@ def test_a_mode_or_a_table_that_airflow_could_not_check() -> None:
     ("conf", "said"),
     [
         ({"mode": "backfill", "ending_versoin": 400}, "'ending_versoin'.*did you mean 'ending_version'"),
-        ({"mod": "dry_run"}, "'mod', which is not a field.*did you mean 'mode'"),
+        ({"mod": "repair"}, "'mod', which is not a field.*did you mean 'mode'"),
         ({"tabels": ["orders"]}, "did you mean 'tables'"),
         ({"until": 400}, "'until', which is not a field.*Remedy: remove it"),
     ],
@@ -211,8 +213,8 @@ def test_what_reaches_no_field_is_refused(conf: dict[str, Any], said: str) -> No
         tables=_TABLES
     )
     # [core] dag_run_conf_overrides_params is off.
-    run.conf = {"mode": "dry_run"}
-    with pytest.raises(InvalidConfiguration, match=r"has mode 'dry_run'.*get 'incremental'"):
+    run.conf = {"dry_run": True}
+    with pytest.raises(InvalidConfiguration, match=r"has dry_run True.*get False"):
         asked({**context, "params": dag.params.dump()}, tables=_TABLES)
 
 
@@ -260,7 +262,7 @@ def read(context: dict[str, Any]) -> dict[str, Any]:
     texts = rendered(context)
     _, request = requests({"source": "/s", "target": "/t", **texts})
     assert request is not None
-    found = {name: getattr(request, name) for name in (*texts, "dry_run")}
+    found = {name: getattr(request, name) for name in texts}
     return {name: value for name, value in found.items() if value or type(value) is int}
 
 
@@ -270,8 +272,6 @@ def read(context: dict[str, Any]) -> dict[str, Any]:
 def test_one_operator_takes_the_form_as_it_is(conf: dict[str, Any]) -> None:
     params = values(run_params(), **conf)
     wanted = asked({"params": params}).arguments
-    if conf.get("mode") == "dry_run":
-        wanted = {**wanted, "mode": "incremental", "dry_run": True}
     manual = {"params": params, "dag_run": SimpleNamespace(run_type="manual")}
     assert read(manual) == {"mode": "incremental", **wanted}
 
@@ -308,7 +308,7 @@ def test_what_a_hook_refuses_is_not_folded_away(hook: Any, caplog: Any) -> None:
 
 @pytest.mark.parametrize(
     ("conf", "kept"),
-    [({}, True), ({"mode": "backfill"}, True), ({"mode": "dry_run"}, True), ({"mode": "reload"}, False)],
+    [({}, True), ({"mode": "backfill"}, True), ({"dry_run": True}, True), ({"mode": "reload"}, False)],
     ids=str,
 )
 def test_limits_of_size_are_for_what_goes_on(conf: dict[str, Any], kept: bool) -> None:
@@ -323,8 +323,8 @@ def test_limits_of_size_are_for_what_goes_on(conf: dict[str, Any], kept: bool) -
 
 def test_a_sensor_waits_in_scheduled_runs_only() -> None:
     skip_waiting({"params": values(run_params())})  # type: ignore[typeddict-item]
-    with pytest.raises(AirflowSkipException, match="mode dry_run"):
-        skip_waiting({"params": values(run_params(), mode="dry_run")})  # type: ignore[typeddict-item]
+    with pytest.raises(AirflowSkipException, match=r"\(mode incremental, dry run\)"):
+        skip_waiting({"params": values(run_params(), dry_run=True)})  # type: ignore[typeddict-item]
     with pytest.raises(InvalidConfiguration, match="selects the keys"):
         skip_waiting({"params": values(run_params(), mode="repair")})  # type: ignore[typeddict-item]
 

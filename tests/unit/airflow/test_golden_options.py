@@ -71,7 +71,7 @@ VALUES: tuple[tuple[str, Any], ...] = (
     *(("partition_by", ["b"]), ("cluster_by", ["a", "b", "c", "d", "e"]), ("cluster_by", ["id"])),
     *(("target_properties", {"delta.setTransactionRetentionDuration": "1 day"}), ("mode", "backfill")),
     *(("mode", "repair"), ("mode", "reload"), ("mode", "reset"), ("mode", "interval")),
-    *(("mode", "dry_run"), ("discard_history", True), ("repair_keys", "name LIKE 'a%'")),
+    *(("dry_run", True), ("discard_history", True), ("repair_keys", "name LIKE 'a%'")),
     *(("repair_keys", "id IN (1, 2)"), ("repair_quarantined", True), ("on_drift", "repair")),
     *(("on_source_replaced", "reload"), ("on_versions_expired", "reload"), ("allow_empty", True)),
     *(("take_over_from", "old"), ("take_over_from", "target"), ("snapshot_version_column", "v")),

@@ -186,8 +186,8 @@ def test_a_forged_dry_run_announces_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     flow = Flow(monkeypatch)
     forged = {"applied": True, "pipeline": "b", "dry_run": {"counts": {}}}
     given = answered(status="planned", dry_run=forged)
-    given["params"] = {"mode": "dry_run"}
-    answer = task(item("a", table=plain("a", mode="dry_run"))).execute(given)
+    given["params"] = {"dry_run": True}
+    answer = task(item("a", table=plain("a", dry_run=True))).execute(given)
     assert (answer["applied"], answer["pipeline"], flow.calls) == (False, "a", 0)
     # Nor can an answer make a dry run of a run, or one of another detection count.
     Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))

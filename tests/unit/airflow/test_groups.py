@@ -422,8 +422,8 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     shown = PipelineResult(pipeline="a", applied=replace(applied("a"), applied=False, dry_run=dry))
     flow = Flow(monkeypatch, shown, PipelineResult(pipeline="b", error=TableNotFound("no log", remedy="-")))
     tables = [plain("a"), with_log("b"), with_log("c", target=None)]
-    work = [item(one["pipeline"], table={**one, "mode": "dry_run"}) for one in tables]
-    answers = run_spark(work, context(params={"mode": "dry_run"}), *tables)
+    work = [item(one["pipeline"], table={**one, "dry_run": True}) for one in tables]
+    answers = run_spark(work, context(params={"dry_run": True}), *tables)
     assert [(one.pipeline, one.ingest) for one in flow.pipeline_jobs] == [("a", None), ("b", None)]
     assert all(one.apply is not None and one.apply.dry_run for one in flow.pipeline_jobs)
     assert answers["a"]["status"] == "planned"
@@ -553,8 +553,8 @@ def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPa
     flow = Flow(monkeypatch)
     shown = {"applied": False, "pipeline": "a", "dry_run": {"steps": ["s"], "statements": [], "counts": {}}}
     given = answered(status="planned", dry_run=shown)
-    given["params"] = {"mode": "dry_run"}
-    assert task(item("a", table=plain("a", mode="dry_run"))).execute(given) == shown
+    given["params"] = {"dry_run": True}
+    assert task(item("a", table=plain("a", dry_run=True))).execute(given) == shown
     assert flow.calls == 0
     assert given["asset_state_store"].kept == given["task_state_store"].kept == {}
 

@@ -420,7 +420,7 @@ def test_runs_that_may_decide() -> None:
         (3, "manual", "failed", {}),
         (4, "manual", "failed", {"tables": ["typo"]}),
         (5, "manual", "success", {"tables": ["other"]}),
-        (6, "manual", "success", {"mode": "dry_run"}),
+        (6, "manual", "success", {"dry_run": True}),
         (7, "manual", "running", {}),
     ]
     with Session(engine) as session:
