@@ -68,6 +68,14 @@ def app_id(pipeline: str) -> str:
     return f"delta-cdc/{pipeline}"
 
 
+def refused_id(pipeline: str) -> str:
+    """Return the ``txn.appId`` in a quarantine whose number is the newest seal that the target refused.
+
+    The rows of this seal in the quarantine bind no later try to the range of the seal.
+    """
+    return f"delta-cdc-refused/{pipeline}"
+
+
 @dataclass(frozen=True)
 class TableVersion:
     """One version of one table.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
 from delta_cdc.core.uris import canonical_uri
-from delta_cdc.core.watermark import app_id
+from delta_cdc.core.watermark import app_id, refused_id
 from delta_cdc.delta_log.requests import Storage
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.seal_chain import Back, seal_of
@@ -32,7 +32,8 @@ async def resumed(observed: Observation[ApplyRequest]) -> Observation[ApplyReque
     """Return the observation, with the end of a try that died after its commit to the quarantine.
 
     The quarantine holds that try's rows under the target's next seal number. The same end is used again, so
-    that exactly the next commit leaves out the rows that are in quarantine.
+    that exactly the next commit leaves out the rows that are in quarantine. If the target refused the rows of
+    that try, the end is free: at the same end, the target would refuse them again.
 
     :raises CorruptLog: the quarantine's log is damaged
     """
@@ -57,14 +58,13 @@ async def _begun(observed: Observation[ApplyRequest]) -> Seal | None:
         return None
     log = DeltaLog(request.quarantine, request.storage_options)
     state = await state_of(log)
-    if state is None or await log.transaction(app_id(request.pipeline)) != observed.next_number:
+    number = observed.next_number
+    if state is None or await log.transaction(app_id(request.pipeline)) != number:
+        return None
+    if await log.transaction(refused_id(request.pipeline)) == number:
         return None
     seal = await newest_seal(log, state.version, request.pipeline)
-    if (
-        seal is None
-        or seal.number != observed.next_number
-        or seal.step.ending_version > observed.source.version
-    ):
+    if seal is None or seal.number != number or seal.step.ending_version > observed.source.version:
         return None
     follows = observed.seal is None or seal.step.starting_version == observed.seal.watermark.version + 1
     kind = "load" if observed.seal is None else "apply"

@@ -24,6 +24,7 @@ from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
 from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.spellings import folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
+from delta_cdc.core.watermark import refused_id
 from delta_cdc.ingest.records.csv import UNCLOSED
 from delta_cdc.spark import catalog
 from delta_cdc.spark.apply.refusals import NULL_KEY
@@ -31,7 +32,7 @@ from delta_cdc.spark.apply.rows import RAW as SOURCE_ROW
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.ingest import redelivery
-from delta_cdc.spark.sealed.commit import CommitResult, attempt, is_conflict
+from delta_cdc.spark.sealed.commit import CommitResult, attempt, is_conflict, nothing_added, stamped
 from delta_cdc.spark.sealed.constraints import Destination
 
 if TYPE_CHECKING:
@@ -285,6 +286,16 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
     if outcome.status == "skipped":
         return outcome.message
     return f"another run writes to the quarantine {uri}: {outcome.message}"
+
+
+def mark_refused(session: SparkSession, uri: str, pipeline: str, number: int) -> None:
+    """Note in the quarantine's log that the target refused the rows of a seal whose rows are in quarantine.
+
+    The next try may end later, with the rows that correct the refused ones (:func:`write` replaces the rows
+    in quarantine). Without the note, it would have the same range, and the same refused rows.
+    """
+    with stamped(session, refused_id(pipeline), number, "refused"):
+        nothing_added(session, uri)()
 
 
 def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> DataFrame:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import apply_changes, verify_table
-from delta_cdc.core.errors import ConfigurationDrift, InvalidExpression, RuleBroken
+from delta_cdc.core.errors import ConfigurationDrift, InvalidExpression, RuleBroken, TargetConstraintViolated
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.value_rules import value_rules
 from tests.support.engine import Quarantining, newest, newest_seal, staged, table_rows
@@ -101,6 +101,21 @@ def test_fail_writes_nothing(feed: Orders) -> None:
         feed.run({"amount_positive": "amount >= 0"})
     feed.run({"amount_positive": "amount >= 0"}, mode="reload")
     assert feed.rows() == [(1, 30), (2, 20), (3, 30)]
+
+
+def test_a_row_that_the_target_refuses_is_corrected_in_the_source(feed: Orders) -> None:
+    """Beside it, another row went to the quarantine before the commit failed."""
+    feed.run(QUARANTINE)
+    feed.spark.sql(f"ALTER TABLE delta.`{feed.target}` ADD CONSTRAINT few CHECK (amount < 100)")
+    feed.sql("INSERT INTO {} VALUES (3, -3, 'a'), (4, 400, 'a')")
+    for _ in range(2):
+        with pytest.raises(TargetConstraintViolated, match="id = 4"):
+            feed.run(QUARANTINE)
+    feed.sql("UPDATE {} SET amount = 40 WHERE id = 4", "INSERT INTO {} VALUES (5, -5, 'a')")
+    counts = feed.run(QUARANTINE)
+    assert (counts["inserted"], counts["quarantined"]) == (1, 2)
+    assert feed.rows() == [(1, 10), (2, 20), (4, 40)]
+    assert [key for _, key, _ in feed.aside()] == ["3", "5"]
 
 
 def test_a_row_without_a_value_breaks_a_rule_and_a_delete_breaks_none(feed: Orders) -> None:

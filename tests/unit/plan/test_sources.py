@@ -20,6 +20,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.versions import VersionRange
+from delta_cdc.core.watermark import refused_id
 from tests.support.logs import FEED, LogTable, seal
 from tests.support.tables import KEYED, Tables
 
@@ -532,6 +533,16 @@ def test_a_quarantine_that_says_nothing_of_the_next_range(
     table.file(0).write_text("{")
     with pytest.raises(CorruptLog):
         tables.apply(options=QUARANTINES)
+
+
+@pytest.mark.parametrize(("refused", "end"), [(100, 4), (101, 5)])
+def test_a_range_whose_rows_the_target_refused_may_end_later(tables: Tables, refused: int, end: int) -> None:
+    """With the same end, the rows that correct the refused ones would never be read."""
+    built(tables, 2)
+    table = put_aside(tables, 101, 3, 4)
+    txn = {"appId": refused_id(seal(101, 4, source=tables.source).pipeline), "version": refused}
+    table.commit("WRITE", {"txn": {**txn, "lastUpdated": 0}}, user_metadata="refused")
+    assert tables.apply(options=QUARANTINES).versions == VersionRange(3, end)
 
 
 def test_a_load_whose_quarantine_is_written_keeps_its_version(tables: Tables) -> None:

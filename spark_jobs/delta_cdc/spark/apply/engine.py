@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core import failpoints, validation
+from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
     from delta_cdc.core.steps import Kind, Step
     from delta_cdc.spark.apply.rows import Shape
     from delta_cdc.spark.sealed.commit import TableState
+
+
+log = logging.getLogger(__name__)
 
 
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
@@ -96,8 +102,24 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
 
     def commit(self, step: Step, prepared: PreparedStep, seal: Seal) -> int:
         """Commit a step, and return the version."""
-        with self._noticing_others(step):
-            return super().commit(step, prepared, seal)
+        try:
+            with self._noticing_others(step):
+                return super().commit(step, prepared, seal)
+        except DeltaCdcError as error:
+            if error.of_rows and prepared.quarantined is not None:
+                self._mark_refused(step)
+            raise
+
+    def _mark_refused(self, step: Step) -> None:
+        spec = self.spec
+        try:
+            quarantine.mark_refused(self.session, spec.quarantine_uri, spec.pipeline, step.seal_number)
+        except Exception as error:  # noqa: BLE001 - the refusal is the error to report
+            log.warning(
+                "The next try reads the same range again: cannot note in %s that the target refused it: %s",
+                spec.quarantine_uri,
+                reason(error),
+            )
 
     @contextmanager
     def _noticing_others(self, step: Step) -> Iterator[None]:
