@@ -186,6 +186,10 @@ class Shapes:
                 if not reading.columns and not reading.declared:
                     excluded.append(member)
                 continue
+            if not member and not reading.declared:
+                # No expression can name such a column.
+                reason = "a column without a name, which the option schema would leave out"
+                continue
             column = self._spelt.get(lower)
             if column is None:
                 others.append(member)

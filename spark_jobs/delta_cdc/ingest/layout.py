@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.column_lists import did_you_mean
 from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
+from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.ingest import infer
 from delta_cdc.ingest.types import STRING, Type
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
     from delta_cdc.ingest.batch import Found
     from delta_cdc.ingest.record import Adapter
+
+
+#: Names that a column of the payload cannot have: no apply could read them, as Delta's change data feed adds
+#: columns of these names.
+_RESERVED = (*LOG_COLUMNS, *METADATA_COLUMNS)
 
 
 class Layout(NamedTuple):
@@ -91,11 +97,11 @@ def _split(
         is_other = name.lower() in left_out or adapter.describes(name)
         (others if is_other else columns).append((name, STRING if kind.name == "void" else kind))
     names = [name for name, _ in columns]
-    reserved = [name for name in names if name.lower() in LOG_COLUMNS or name.lower().startswith(PLAN_PREFIX)]
+    reserved = [name for name in names if name.lower() in _RESERVED or name.lower().startswith(PLAN_PREFIX)]
     if reserved:
         raise ReservedColumnName(
             f"The records have the column(s) {', '.join(reserved)}, "
-            "names that the change log has for itself.",
+            "names that the change log, or its change data feed, has for itself.",
             remedy="rename them where they come from, or leave them out with adapter_options "
             f"{{'except_column_list': {reserved}}}.",
         )

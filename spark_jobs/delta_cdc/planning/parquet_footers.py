@@ -62,6 +62,8 @@ def _flaw(columns: Sequence[Any]) -> str:
     """Return why Spark cannot read columns exactly; "" if it can."""
     paths: dict[str, str] = {}
     for column in columns:
+        if not column.path:
+            return "a column has no name; give it one, or leave it out"
         for depth in range(1, column.path.count(".") + 2):
             path = ".".join(column.path.split(".")[:depth])
             other = paths.setdefault(path.lower(), path)

@@ -84,6 +84,18 @@ def test_names_that_differ_in_case() -> None:
     ]
 
 
+def test_a_column_without_a_name() -> None:
+    """No SQL can name it, so an apply of the log would fail for good."""
+    lines = ['{"id":1,"ts":1,"":5}', '{"id":2,"ts":2}']
+    options = {"sequence_by": "ts"}
+    made = adapted(json_records(lines), "plain", options, known="id int, ts int")
+    reason = "a column without a name, which the option schema would leave out"
+    assert [row[REASON] for row in made.rows] == [reason, None]
+    assert [name for name, _ in made.columns] == ["id", "ts"]
+    without = adapted(json_records(lines), "plain", options, schema="id int, ts int")
+    assert [row[REASON] for row in without.rows] == [None, None]
+
+
 @pytest.mark.parametrize("format_", ["json", "csv"])
 def test_a_whole_file_whose_content_is_damaged(
     tmp_path: Path, format_: str, monkeypatch: pytest.MonkeyPatch
@@ -229,8 +241,13 @@ def test_columns_of_a_layout() -> None:
     schema = struct([("op", STRING), ("id", INTEGER), ("ts", LONG)])
     found = layout(made, schema, None, {}, Found(), keys=("id",), excluded=("TS",))
     assert found == ((("id", INTEGER),), (("op", STRING), ("ts", LONG)))
-    with pytest.raises(ReservedColumnName, match="except_column_list"):
-        layout(made, struct([("id", LONG), ("_OP", LONG)]), None, {}, Found(), keys=("id",), excluded=())
+    for name in ("_OP", "_commit_VERSION", "_change_type", "__delta_cdc_x"):
+        named = struct([("id", LONG), (name, LONG)])
+        with pytest.raises(ReservedColumnName, match=rf"except_column_list': \['{name}'\]"):
+            layout(made, named, None, {}, Found(), keys=("id",), excluded=())
+        assert layout(made, named, None, {}, Found(), keys=("id",), excluded=[name]).columns == (
+            ("id", LONG),
+        )
     with pytest.raises(ColumnNotFound, match="no key column 'key'"):
         layout(made, schema, None, {}, Found(), keys=("key",), excluded=())
     with pytest.raises(ColumnNotFound, match=r"did you mean id\? Else correct keys"):

@@ -104,9 +104,20 @@ def test_nanoseconds(tmp_path: Path, nested: bool) -> None:
         ({"x": [1], "X": [2]}, "its columns x and X differ in case only"),
         ({"s": pa.array([{"y": 1, "Y": 2}])}, "its columns s.y and s.Y differ in case only"),
         ({"n": pa.array([1], pa.timestamp("ns"))}, "its column n holds timestamps in nanoseconds"),
+        ({"x": [1], "": [2]}, "a column has no name"),
         ({"d": pa.array([None], pa.decimal128(38, 2)), "u": pa.array([1], pa.uint64())}, ""),
     ],
-    ids=["time", "time in a struct", "60 digits", "half", "x and X", "s.y and s.Y", "nanoseconds", "fine"],
+    ids=[
+        "time",
+        "time in a struct",
+        "60 digits",
+        "half",
+        "x and X",
+        "s.y and s.Y",
+        "nanoseconds",
+        "no name",
+        "fine",
+    ],
 )
 def test_types_that_spark_does_not_read(tmp_path: Path, table: dict[str, Any], reason: str) -> None:
     pq.write_table(pa.table(table), tmp_path / "a.parquet")

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated, TargetSchemaClash
+from delta_cdc.core.properties import COLUMN_MAPPING
 from delta_cdc.core.reasons import reason, too_long_a_name
 from delta_cdc.core.sql import literal, quote
 from delta_cdc.spark.apply.refusals import samples
@@ -64,11 +65,19 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         _ROWS,
     ),
     (
+        ("DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",),
+        TargetSchemaClash,
+        (
+            f"if all readers of the table know column mapping, set its property {COLUMN_MAPPING} to 'name' "
+            "(ALTER TABLE … SET TBLPROPERTIES). Or rename the columns where they come from or with select, "
+            f"or leave them out with except_column_list (of an ingest, in adapter_options); {_AGAIN}"
+        ),
+    ),
+    (
         (
             "DELTA_FAILED_TO_MERGE_FIELDS",
             "DELTA_MERGE_INCOMPATIBLE_",
             "DELTA_MERGE_UNRESOLVED_EXPRESSION",
-            "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
             "DELTA_UNSUPPORTED_COLUMN_MAPPING_",
             "DELTA_UNSUPPORTED_DATA_TYPES",
             "DELTA_UNSUPPORTED_TYPE_CHANGE",
