@@ -124,9 +124,10 @@ def named(error: Exception, place: str) -> DeltaCdcError:
         key = text.split(DUPLICATE_MARK, 1)[1].split(" SQLSTATE")[0].strip()
         return KeyNotUnique(
             f"{place}: the source inserts a key that the target already has (for instance {key}).",
-            remedy="two rows of the source share a key: add columns to keys until a row is unique, or remove "
-            "the duplicate. If another tool wrote a row with this key into the target, delete that row. "
-            "After an accepted change of where, run once with mode='reload'.",
+            remedy="two rows of the source share a key: add columns to keys until a row is unique. Or remove "
+            "the duplicate and run once with mode='reload': the range keeps the versions with both rows. If "
+            "another tool wrote a row with this key into the target, delete that row. After an accepted "
+            "change of where, run once with mode='reload'.",
         )
     refused = constraints.named(error, f"{place}:")
     if refused is not None:

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 
-#: Total: the number of rows that change the target. If it is 0, the MERGE reads no row of the target.
+#: Total: the number of rows that change the target.
 CHANGES = "changes"
+#: Total: the number of rows that take part in the MERGE. If it is 0, the MERGE reads no row of the target.
+MERGED = "merged"
 #: Maximum number of ranges of one key. Spark checks each range for every row that it reads from the target.
 MOST_RANGES = 16
 #: Maximum number of values of a key that partitions the target. Delta checks them once for each file.
@@ -197,7 +199,7 @@ def pruning(batch: Batch) -> list[str]:
     because Delta skips files only by the least and the greatest value of an IN list (with 64 files of 100
     keys each and five keys far apart, IN read 63 files, OR read 5).
     """
-    if batch.totals.get(CHANGES) == 0:
+    if batch.totals.get(MERGED) == 0:
         return ["false"]
     conditions = []
     for key, (low, high) in batch.bounds.items():

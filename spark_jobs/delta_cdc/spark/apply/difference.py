@@ -21,6 +21,7 @@ from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.apply import layout, target_columns
 from delta_cdc.spark.apply.entries import CHANGED, CREATED, DELETED, END, FOUND_DELETED, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep
+from delta_cdc.spark.apply.refusals import DUPLICATE_MARK
 from delta_cdc.spark.apply.sequences import greater
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import conformed, laid_out_as
@@ -40,8 +41,12 @@ FOUND, FOUND_END = f"{PLAN_PREFIX}existing", f"{PLAN_PREFIX}existing_end"
 #: The times of a row of the target, type 1.
 FOUND_CREATED, FOUND_CHANGED = f"{PLAN_PREFIX}existing_created", f"{PLAN_PREFIX}existing_changed"
 UPSERT, INSERT, UPDATE, DELETE, MARK, CLOSE = "upsert", "insert", "update", "delete", "mark", "close"
+#: Of a key that came and went within a range: the target must not have it, and does not change.
+ABSENT = "absent"
 #: Whether the key of a feed had a row before the range.
 EXISTED = f"{PLAN_PREFIX}existed"
+#: Of a row of history: whether it is the first one of a key that had no row before the range.
+IS_FIRST = f"{PLAN_PREFIX}is_first"
 #: Conf of a MERGE whose source reads the target: Delta computes the source once, inside the transaction.
 LAZY = {"spark.databricks.delta.merge.materializeSource": "auto"}
 
@@ -116,9 +121,28 @@ def keys_match(context: StepContext, shape: Shape) -> list[str]:
     return conditions
 
 
+def is_merged() -> Column:
+    """Return whether a row takes part in the MERGE: it changes the target, or is checked against it."""
+    return F.col(OPERATION).isNotNull()
+
+
 def is_changed() -> Column:
     """Return whether a row of the target has to change."""
-    return F.col(OPERATION).isNotNull()
+    return is_merged() & (F.col(OPERATION) != ABSENT)
+
+
+def checked_key(shape: Shape, unexpected: str) -> tuple[str, dict[str, str]]:
+    """Return what makes a MERGE fail that finds a row of the target which the source says does not exist.
+
+    Then two rows of the source share the key.
+
+    :param unexpected: SQL condition on the rows
+    :return: SQL of the message; the first key column with an SQL expression that raises it
+    """
+    first = shape.keys[0]
+    key = sql.column("s", first)
+    problem = f"concat('{DUPLICATE_MARK}', CAST({key} AS STRING))"
+    return problem, {first: f"CASE WHEN {unexpected} THEN raise_error({problem}) ELSE {key} END"}
 
 
 def flat(rows: DataFrame, shape: Shape, further_columns: Sequence[str | Column] = ()) -> DataFrame:

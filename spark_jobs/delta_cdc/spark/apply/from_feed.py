@@ -26,7 +26,7 @@ from delta_cdc.spark.apply import (
     value_rules,
 )
 from delta_cdc.spark.apply.difference import OPERATION
-from delta_cdc.spark.apply.entries import BASE, END, FOUND_DELETED, FROM_NOTHING, START
+from delta_cdc.spark.apply.entries import BASE, DELETED, END, FOUND_DELETED, FROM_NOTHING, START
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import feed, states
@@ -90,7 +90,7 @@ def _merge(context: StepContext, changes: DataFrame, shape: Shape, *, again: boo
     else:
         batch = _states(context, changes, shape)
     totals, pruning = batch.totals, batches.pruning(batch)
-    source = batch.rows.where(difference.is_changed())
+    source = batch.rows.where(difference.is_merged())
     if context.has_history:
         statement = history.merge(context, source, shape, pruning, open_only=True, lazy=False)
     else:
@@ -128,6 +128,7 @@ def _materialised(
         shape,
         {
             batches.CHANGES: F.count_if(changed),
+            batches.MERGED: F.count_if(difference.is_merged()),
             "rewritten": F.count_if(changed & F.col(difference.EXISTED)),
             "events": F.coalesce(F.sum(states.EVENTS), F.lit(0)),
             refusals.UNKNOWN_TYPE: F.coalesce(F.sum(states.UNKNOWN), F.lit(0)),
@@ -135,7 +136,7 @@ def _materialised(
             **{reason: F.count_if(condition) for reason, condition in conditions.items()},
             **totals,
         },
-        only=changed,
+        only=difference.is_merged(),
         with_ranges=layout.skips_files(context),
     )
     refusals.refuse(batch.totals, batch.rows, shape, context, conditions)
@@ -153,6 +154,10 @@ def _states(context: StepContext, changes: DataFrame, shape: Shape) -> batches.B
         {BASE: F.col(states.BEFORE), FOUND_DELETED: F.lit(False), FROM_NOTHING: F.lit(False)}
     )
     changed = latest.operations(last, shape, context.options, compared=True)
+    # Without this, an insert and then the delete of another row with the same key would change nothing.
+    came_and_went = F.col(DELETED) & F.col(BASE).isNull()
+    operation = F.coalesce(F.col(OPERATION), F.when(came_and_went, difference.ABSENT))
+    changed = changed.withColumn(OPERATION, operation)
     existed = F.col(BASE).isNotNull().alias(difference.EXISTED)
     checked: list[str | Column] = [existed, states.DUPLICATE, states.UNKNOWN, states.EVENTS, *of_rules]
     return _materialised(
@@ -188,7 +193,8 @@ def _history(context: StepContext, by_version: DataFrame, shape: Shape) -> batch
     }
     changed = history.against_states(history.runs(entries, shape, totals, of_feed=True))
     start, end, is_new = F.col(START), F.col(END), F.col(history.RUN) > 0
-    checked: list[str | Column] = [F.col(BASE).isNotNull().alias(difference.EXISTED), history.RUN, *totals]
+    has_base = F.col(BASE).isNotNull().alias(difference.EXISTED)
+    checked: list[str | Column] = [has_base, difference.IS_FIRST, history.RUN, *totals]
     existed = F.col(difference.EXISTED)
     batch = _materialised(
         context,

@@ -27,7 +27,7 @@ from delta_cdc.core import sql
 from delta_cdc.core.adapters import UPSERT as EVENT_UPSERT
 from delta_cdc.core.errors import SequenceNotIncreasing
 from delta_cdc.core.sql import PLAN_PREFIX
-from delta_cdc.spark.apply import row_hash, target_columns
+from delta_cdc.spark.apply import difference, row_hash, target_columns
 from delta_cdc.spark.apply.difference import (
     CLOSE,
     DELETE,
@@ -115,15 +115,22 @@ def runs(
     ended = run_rows.withColumns(
         {END: F.lead(START).over(following), _IS_FIRST: F.row_number().over(following) == 1}
     )
-    own_values = {BASE: F.when(F.col(RUN) == 0, F.col(BASE))}
+    own_values = {
+        BASE: F.when(F.col(RUN) == 0, F.col(BASE)),
+        # If deleted keys keep an open row, a key that comes back has one.
+        difference.IS_FIRST: F.col(_IS_FIRST) & F.col(BASE).isNull() & F.lit(not shape.flag),
+    }
     base_values = {
         RUN: F.lit(0).cast(ended.schema[RUN].dataType),
         KIND: F.lit(EVENT_UPSERT),
         END: F.col(START),
         states.AFTER: F.col(BASE),
         BASE: F.col(BASE),
+        difference.IS_FIRST: F.lit(False),
     }
     columns = (RUN, KIND, START, END, states.AFTER, BASE, *totals)
+    if of_feed:
+        columns = (*columns, difference.IS_FIRST)
     own_row = F.struct(*[own_values.get(name, F.col(name)).alias(name) for name in columns])
     base_row = F.struct(
         *[
@@ -257,14 +264,23 @@ def merge(
     close = target_columns.stored_end(options, shape.sequence_type, end)
     insert = {**values, **target_columns.stored(options, shape.sequence_type, start, end)}
     on = keys_match(context, shape)
+    checks = []
     if open_only:
         is_open = target_columns.is_open(options, shape.sequence_type, sql.column("t", options.end_column))
-        on += [is_open, f"{operation} <> '{INSERT}'"]
+        matches = f"{operation} <> '{INSERT}'"
+        if difference.IS_FIRST in rows.columns:
+            is_first = sql.column("s", difference.IS_FIRST)
+            problem, key = difference.checked_key(shape, is_first)
+            first_row = f"{operation} = '{INSERT}'"
+            checks = [Clause(True, first_row, "update", {**others, **close, **key}, raises=problem)]
+            matches = f"({matches} OR {is_first})"
+        on += [is_open, matches]
     else:
         on.append(f"{sql.column('t', options.start_column)} = {start}")
     # If the target started without a snapshot, an updated key may have no open row. Then it gets one.
     missing = f"{operation} = '{UPDATE}' AND ({end} IS NULL OR {start} < {end})"
     clauses = (
+        *checks,
         Clause(True, f"{operation} = '{DELETE}'", "delete"),
         Clause(True, f"{operation} = '{CLOSE}'", "update", close),
         Clause(True, f"{operation} = '{UPDATE}'", "update", {**others, **close}),

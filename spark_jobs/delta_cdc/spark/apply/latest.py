@@ -18,13 +18,13 @@ from delta_cdc.spark.apply.difference import (
     MARK,
     OPERATION,
     UPSERT,
+    checked_key,
     keys_match,
     laid_out,
 )
 from delta_cdc.spark.apply.entries import BASE, DELETED, FOUND_DELETED, FROM_NOTHING, NO_ROW, order
 from delta_cdc.spark.apply.events import KIND
 from delta_cdc.spark.apply.merge import Clause, Merge, from_source
-from delta_cdc.spark.apply.refusals import DUPLICATE_MARK
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import comparable, same
 
@@ -123,15 +123,12 @@ def merge(
     clauses = [Clause(True, f"{operation} = '{DELETE}'", "delete")]
     mark = sql.column("t", DELETED_COLUMN)
     if EXISTED in rows.columns:
-        first = shape.keys[0]
-        key = sql.column("s", first)
-        problem = f"concat('{DUPLICATE_MARK}', CAST({key} AS STRING))"
         unexpected = f"NOT {sql.column('s', EXISTED)}"
-        checked_key = f"CASE WHEN {unexpected} THEN raise_error({problem}) ELSE {key} END"
+        problem, key = checked_key(shape, unexpected)
         if soft:
             unexpected += f" AND NOT coalesce({mark}, false)"
         # The other columns come from the source, so that the MERGE need not read those of the target.
-        clauses.append(Clause(True, unexpected, "update", {**others, first: checked_key}, raises=problem))
+        clauses.append(Clause(True, unexpected, "update", {**others, **key}, raises=problem))
     if soft:
         marked = {name: value for name, value in of_row.items() if name == options.changed_column}
         clauses.append(
