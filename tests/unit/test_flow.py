@@ -13,6 +13,7 @@ from delta_cdc.core.errors import (
     ConcurrentModification,
     JobFailed,
     KeyNotUnique,
+    LimitExceeded,
     OutcomeUnknown,
     SourceTableReplaced,
     StoreUnavailable,
@@ -894,10 +895,11 @@ def test_a_failed_job_raises_its_named_error(world: World) -> None:
 
 def test_a_try_after_a_failure_because_of_rows_reads_what_was_corrected(world: World) -> None:
     """The same task, cleared: the end of the failed try has the wrong rows for ever."""
-    for mode in ({"mode": "reload"}, {}):
+    refused = JobResult("failed", error=LimitExceeded("a half-empty source", remedy="look").to_dict())
+    for mode, fault in (({"mode": "reload"}, fails), ({}, fails), ({}, lambda spec: refused)):
         world.source.append()
-        with pytest.raises(KeyNotUnique):
-            world.unpublished(fails, **mode)
+        with pytest.raises((KeyNotUnique, LimitExceeded)):
+            world.unpublished(fault, **mode)
         corrected = world.source.append()
         done = world.unpublished(**mode).versions
         assert done is not None
@@ -907,7 +909,7 @@ def test_a_try_after_a_failure_because_of_rows_reads_what_was_corrected(world: W
     world.source.append()
     world.killed(world.unpublished)
     world.source.append()
-    assert world.unpublished().versions == VersionRange(10, 10)
+    assert world.unpublished().versions == VersionRange(12, 12)
 
 
 def test_a_failure_after_the_commit_is_raised_and_then_found(world: World) -> None:

@@ -237,8 +237,9 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
             return await self.publish(plan, own, result)
         if result.status == "failed":
             error = self._failed(result, own)
-            if error.of_rows:
-                # The same end would have the same wrong rows. The plans stay: their commits are of this work.
+            if not error.retryable:
+                # The same end would fail in the same way, whatever a user corrects in a later version. The
+                # plans stay: their commits are of this work.
                 kept = replace(self.saved(plan.plan_key), ending_version=None)
                 self.saved_plans.set(plan.plan_key, kept.to_dict())
             raise error

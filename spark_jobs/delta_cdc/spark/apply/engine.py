@@ -8,19 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core import failpoints, validation
-from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
 from delta_cdc.core.watermark import PipelineState, Seal
-from delta_cdc.spark import catalog, erased_keys, quarantine
+from delta_cdc.spark import catalog, erased_keys, named_errors, quarantine
 from delta_cdc.spark.apply import from_events, from_feed, guarded, layout, load, refusals, repair, to_log
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.apply.value_rules import RowsBreakRules
 from delta_cdc.spark.changes import feed
 from delta_cdc.spark.sealed.commit import look, nothing_added, overtaken
 from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.sealed.constraints import Destination
+from delta_cdc.spark.sealed.constraints import CHANGE_THE_RULE, Destination
 from delta_cdc.spark.sealed.steps import NotCommitted, SealedSteps
 from delta_cdc.spark.sessions import private_session
 
@@ -105,8 +104,11 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         try:
             with self._noticing_others(step):
                 return super().commit(step, prepared, seal)
-        except DeltaCdcError as error:
-            if error.of_rows and prepared.quarantined is not None:
+        except NotCommitted:
+            raise
+        except Exception as error:
+            is_refusal = not named_errors.named(error, self.spec.place).retryable
+            if is_refusal and prepared.quarantined is not None:
                 self._mark_refused(step)
             raise
 
@@ -139,11 +141,13 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
 
     def destination(self, prepared: PreparedStep) -> Destination:
         """Return the target, and the rows of the MERGE or of the append."""
-        merge, inserts = prepared.merge, prepared.inserts
+        merge, inserts, options = prepared.merge, prepared.inserts, self.spec.options
+        correct = refusals.correction(options, of_any_version=options.stored_as_scd_type == 2)
+        remedy = f"{correct}; leave them out with where, change them with select, or {CHANGE_THE_RULE}"
         keys = prepared.shape.keys if prepared.shape is not None else ()
         if merge is not None:
-            return Destination(self.spec.target_uri, lambda: merge.written(self.session), keys)
-        return Destination(self.spec.target_uri, None if inserts is None else lambda: inserts, keys)
+            return Destination(self.spec.target_uri, lambda: merge.written(self.session), keys, remedy)
+        return Destination(self.spec.target_uri, None if inserts is None else lambda: inserts, keys, remedy)
 
     def complete(self, step: Step, prepared: PreparedStep, version: int) -> None:
         """Complete the target's layout, register its name, and empty the staging table and the quarantine."""

@@ -22,6 +22,7 @@ from delta_cdc.core.sql import quote
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
 
@@ -80,6 +81,30 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
         "use sequence_by='_commit_version', or an expression that grows with every change.",
     ),
 }
+
+
+def correction(options: ApplyOptions, *, of_any_version: bool) -> str:
+    """Return what a user does about wrong rows in the source, for a remedy.
+
+    :param of_any_version: a version between the ends of the range may have the wrong rows. A newer version
+        that corrects them does not help then: the range keeps the older one
+    """
+    if options.insert_only:
+        return (
+            "correct the rows at the source and run once with mode='reset', which loads the target again: "
+            "the range keeps the version that added them"
+        )
+    if not of_any_version:
+        return "correct these rows in the source"
+    if options.takes_events:
+        return (
+            "delete these events from the source and run once with mode='reload': later events do not "
+            "replace them"
+        )
+    return (
+        "correct the rows at the source and, if the target exists already, run once with mode='reload': the "
+        "range keeps the versions with the wrong rows"
+    )
 
 
 def refuse(

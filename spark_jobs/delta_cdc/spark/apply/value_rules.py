@@ -99,15 +99,9 @@ def refuse(
 
 
 def _remedy(options: ApplyOptions) -> str:
-    correct = (
-        "correct the rows at the source and, if the target exists already, run once with mode='reload': the "
-        "range keeps the versions with the wrong rows"
-    )
-    if options.takes_events:
-        correct = "correct these rows in the source"
-    if options.insert_only:
-        return f"{correct.partition(' and,')[0]}; or change the rule; or set its on_break to 'flag'."
-    return f"{correct}; or change the rule; or set its on_break to 'quarantine', and run again."
+    on_break = "'flag'" if options.insert_only else "'quarantine', and run again"
+    correct = refusals.correction(options, of_any_version=True)
+    return f"{correct}; or change the rule; or set its on_break to {on_break}."
 
 
 def count(context: StepContext, counts: Mapping[str, Any]) -> None:

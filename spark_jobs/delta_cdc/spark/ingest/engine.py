@@ -42,7 +42,7 @@ from delta_cdc.spark.ingest.decoding import Decoding, content_of, restore_splits
 from delta_cdc.spark.ingest.events import Batch
 from delta_cdc.spark.ingest.executors import require_python
 from delta_cdc.spark.sealed.commit_safety import refuse_unsafe_log_store
-from delta_cdc.spark.sealed.constraints import Destination
+from delta_cdc.spark.sealed.constraints import CHANGE_THE_RULE, Destination
 from delta_cdc.spark.sealed.steps import NotCommitted, SealedSteps
 from delta_cdc.spark.sessions import FEW_BYTES, hide_statements, private_session, shuffle_for
 
@@ -227,7 +227,11 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
     def destination(self, prepared: Batch) -> Destination:
         """Return the log, and the events."""
         shape, _ = _layout(prepared)
-        return Destination(self.spec.log_uri, lambda: prepared.events, shape.keys)
+        remedy = f"deliver a corrected file under the same name, or {CHANGE_THE_RULE}"
+        if self.spec.offsets:
+            # The recorded batch has the offsets of these messages.
+            remedy = CHANGE_THE_RULE
+        return Destination(self.spec.log_uri, lambda: prepared.events, shape.keys, remedy)
 
     def complete(self, step: Step, prepared: Batch, version: int) -> None:
         """Complete the layout, and remove from quarantine what is settled."""

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AGAIN = "a retry would fail in the same way."
-_ROWS = (
-    "correct these rows in the source, leave them out with where, change them with select, or change the "
-    f"table's rule; {_AGAIN}"
-)
+CHANGE_THE_RULE = f"change the table's rule; {_AGAIN}"
+_ROWS = f"correct these rows where they come from, or {CHANGE_THE_RULE}"
 #: Error classes of Delta and Spark for a refused write -> our name and remedy. First match wins.
 _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
@@ -112,11 +110,13 @@ class Destination:
 
     :param rows: returns the rows as the table would hold them; None if the statement writes none
     :param keys: the columns by which an error identifies rows
+    :param remedy: what a user does about rows that a rule of the table refuses
     """
 
     table: str
     rows: Callable[[], DataFrame] | None = None
     keys: tuple[str, ...] = ()
+    remedy: str = _ROWS
 
 
 def refused(error: Exception, into: Destination) -> DeltaCdcError | None:
@@ -130,7 +130,8 @@ def refused(error: Exception, into: Destination) -> DeltaCdcError | None:
     sample = _sample(error, into)
     example = f" Of the rows that break this rule: {sample}." if sample else ""
     message = f"{refusal.message}{example} Nothing was written to it."
-    return type(refusal)(message, remedy=refusal.remedy, argument=refusal.argument)
+    remedy = into.remedy if refusal.remedy == _ROWS else refusal.remedy
+    return type(refusal)(message, remedy=remedy, argument=refusal.argument)
 
 
 def named(error: Exception, problem: str) -> DeltaCdcError | None:
