@@ -153,7 +153,8 @@ class _Maker:
     def _work_fingerprint(self) -> str:
         """Return a hash of the settings that define the work; others, such as the schedule, may change."""
         settings = {name: self.group.settings.get(name) for name in _OF_THE_WORK}
-        return engine.Group(self.group.name, settings, self.group.tables).fingerprint
+        # Each task adds the arguments of its table: another table may change.
+        return engine.Group(self.group.name, settings, ()).fingerprint
 
     @property
     def _place(self) -> str:

@@ -422,7 +422,7 @@ def test_a_try_that_dies_before_it_publishes_publishes_on_its_retry(world: World
     again = world.unpublished(never)
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
     assert recorded(again) == recorded(first)
-    assert world.heard("Already applied by an earlier try")
+    assert world.heard("Already applied by this run")
     forget_saved_plans(again, world.saved_plans)
     assert world.apply().versions == VersionRange(6, 6)
 
@@ -578,7 +578,7 @@ def test_a_retry_knows_what_it_did_already(world: World, asked: dict[str, Any]) 
         first.counts,
         first.target_version,
     )
-    assert world.heard("Already applied by an earlier try")
+    assert world.heard("Already applied by this run")
     world.next_run()
     world.ran.clear()
     assert world.apply(**asked).applied, "in a new run it is done again"

@@ -14,7 +14,7 @@ from delta_cdc.core.commit_safety import (
     refuse_unsafe_confs,
     unsafe_log_store,
 )
-from delta_cdc.core.errors import UnsafeLogStore
+from delta_cdc.core.errors import StoreUnavailable, UnsafeLogStore
 from delta_cdc.launch import log_store
 from delta_cdc.spark.named_errors import named
 
@@ -92,3 +92,10 @@ def test_a_disk_without_hard_links_has_a_named_error() -> None:
 def test_elsewhere_the_storage_itself_refuses_a_second_version() -> None:
     for uri in ("gs://b/t", "abfss://c@a.dfs.core.windows.net/t", "hdfs://nn/t", "hdfs:/t"):
         assert unsafe_log_store({}, uri) is None
+
+
+def test_a_disk_without_rights() -> None:
+    error = Exception("java.io.FileNotFoundException: /lake/t/part-0.parquet (Permission denied)")
+    found = named(error, "/lake/s, versions 1-2, into /lake/t")
+    assert isinstance(found, StoreUnavailable)
+    assert "the right to read and write" in found.remedy

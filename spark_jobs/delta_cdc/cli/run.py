@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import uuid
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if groups:
         refuse(arguments, ("single_driver",), "with a configuration")
     settings = settings_of(pipelines)
-    # Each command has an id of its own, so what is found done was done by it: an apply beside its ingest.
-    pipeline_jobs = [
-        replace(one, done_by="this run") for one in jobs_of(arguments, pipelines, settings, run_id=run_id)
-    ]
+    pipeline_jobs = jobs_of(arguments, pipelines, settings, run_id=run_id)
     requests = [
         request for one in pipeline_jobs for request in (one.ingest, one.apply) if request is not None
     ]

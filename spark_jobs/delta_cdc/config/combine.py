@@ -76,7 +76,9 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
             argument = argument or error.argument or ""
             reason, remedy = error.message.removeprefix(_OPENING), error.remedy
         else:
-            reason, remedy = f"{shown(given.get(argument))}: {error.strerror}.", "correct the path."
+            of_argument = f"{shown(given[argument])}: " if argument in given else ""
+            reason = f"{of_argument}{error}."
+            remedy = "correct the path, or the rights to it and to the folders above."
         findings.add(places.get(argument, place), f"The pipeline {table.pipeline}: {reason}", remedy)
 
 

@@ -84,12 +84,20 @@ def read_source(source: str) -> str:
     """
     text = canonical_uri(source)
     path = local_path(text)
-    if not (path is not None and Path(path).exists()) and any(mark in text for mark in _SPECIAL):
+    if any(mark in text for mark in _SPECIAL) and not (path is not None and _may_exist(path)):
         raise InvalidConfiguration(
             f"The source {source} is not an existing folder, and looks like a pattern.",
             remedy='set source to the folder, and select its files by name with glob="*.json".',
         )
     return text
+
+
+def _may_exist(path: str) -> bool:
+    """Return whether a folder exists; True if a folder above it may not be read, as the run will say."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return True
 
 
 def check_glob(glob: str | None) -> None:

@@ -63,7 +63,7 @@ class PipelineJob:
     saved_plans: SavedPlans | None = None
     since: int | None = None
     announced: Announced | None = None
-    done_by: str = "an earlier try"
+    done_by: str = "this run"
     error: DeltaCdcError | None = None
     name: str = ""
 

@@ -97,7 +97,7 @@ class Services:
     max_attempts: int = 5
     since: int | None = None
     announced: Announced | None = None
-    done_by: str = "an earlier try"
+    done_by: str = "this run"
     looks: Looks | None = None
 
 

@@ -18,6 +18,7 @@ from delta_cdc.core.errors import (
     NotADeltaTable,
     SchemaChangeInRange,
     SparkServerLost,
+    StoreUnavailable,
     TableNotFound,
     UnsafeLogStore,
     VersionsExpired,
@@ -45,6 +46,11 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         ("DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta", "Cannot find catalog plugin class"),
         EnvironmentNotReady,
         "put Delta's JARs on the class path of Spark's driver: delta-cdc jars lists them.",
+    ),
+    (
+        ("(Permission denied)", "java.nio.file.AccessDeniedException", "AccessControlException"),
+        StoreUnavailable,
+        "give the user of Spark's driver and executors the right to read and write these files.",
     ),
     (
         (REFUSED_COMMIT,),

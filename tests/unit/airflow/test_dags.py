@@ -238,8 +238,9 @@ def test_the_same_every_time() -> None:
         {name: DagSerialization.serialize_dag(dag) for name, dag in build_dags(sales()).items()} for _ in "ab"
     )
     assert first == second
+    # Each task adds the arguments of its own table, so the edit of one refuses no work of others.
     other = build_dags(sales(orders={**ORDERS, "keys": ["key"]}))["sales"]
-    assert work_of(other) != work_of(build_dags(sales())["sales"])
+    assert work_of(other) == work_of(build_dags(sales())["sales"])
     # What changes no work refuses none that was found before it.
     told = build_dags(sales(settings={"doc_md": "new", "schedule": "@daily", "retries": 3}))["sales"]
     assert work_of(told) == work_of(build_dags(sales())["sales"])

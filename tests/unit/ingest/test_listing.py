@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,6 @@ from tests.support.http_store import HttpStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NAMES = (
     "a.json", "2024/01/b c.json", "2024/01/%41.json", "2024/02/[x].json", "2024/02/{y}.json",
@@ -126,6 +126,17 @@ def test_a_folder_that_is_there_is_meant_by_its_name(tmp_path: Path) -> None:
     assert names(listed(f"{tmp_path}/in[1]"), str(tmp_path)) == ["in[1]/a.json"]
     with pytest.raises(InvalidConfiguration, match="looks like a pattern"):
         listed(f"{tmp_path}/in[12]")
+
+
+def test_a_folder_that_may_not_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As below a folder without rights: the configuration can be read; the run says what is missing."""
+
+    def refused(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refused)
+    for source in ("/landing/orders", "/landing/in[1]"):
+        assert read_source(source) == source
 
 
 def test_nothing_there(tmp_path: Path, store: HttpStore) -> None:
