@@ -512,7 +512,9 @@ const refused = (mode, given, item) => {
   if (first !== undefined && last !== undefined && first > last) return `The first version ${first} lies after the last one, ${last}.`;
   if (mode === "backfill" && last <= item.version) return `Everything up to version ${item.version} is applied already. A repair computes applied versions again.`;
   if (mode === "repair") {
-    const ways = [first !== undefined || last !== undefined, given.repair_keys !== undefined, given.repair_quarantined !== undefined].filter(Boolean).length;
+    const keys = [given.repair_keys, given.repair_quarantined].filter((one) => one !== undefined).length;
+    // Beside keys, the first version says from where their history is computed again.
+    const ways = keys + (last !== undefined || (first !== undefined && keys === 0) ? 1 : 0);
     if (ways === 0) return "Name versions, or keys.";
     if (ways > 1) return "Name either versions or keys: each says which keys are computed again.";
     if (last !== undefined && first === undefined) return "Name the first version, too.";

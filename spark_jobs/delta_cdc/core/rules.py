@@ -271,8 +271,10 @@ def mode_rules(r: RunOptions) -> Iterator[Rule]:
 
 
 def _selections(keys: list[str], bounds: list[str], starts: list[str]) -> Iterator[Rule]:
-    """Yield the rules of what a repair computes again: a range, or keys."""
-    selections = [*keys, *(["a range"] if bounds else [])]
+    """Yield the rules of what a repair computes again: a range, or keys; these may have a start, from which
+    their history is computed again."""
+    has_range = bounds and (not keys or bounds != starts)
+    selections = [*keys, *(["a range"] if has_range else [])]
     yield Rule(
         not selections,
         "mode",
@@ -285,7 +287,7 @@ def _selections(keys: list[str], bounds: list[str], starts: list[str]) -> Iterat
         len(selections) > 1,
         "mode",
         f"mode is 'repair', and {' and '.join(selections)} are given",
-        "give one of them: each selects the keys.",
+        "give one of them: each selects the keys. Beside keys, a history can have a start alone.",
         "fill in one of them: each selects the keys.",
     )
     yield Rule(

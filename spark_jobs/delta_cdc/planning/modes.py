@@ -299,7 +299,7 @@ async def repair(
         raise RangeTooLong(
             f"Versions {first}-{read_to} of {observed.source.uri} are too many to compute history from in "
             "one commit.",
-            remedy="set a later start. History before the start stays as it is.",
+            remedy="set a later starting_version, also beside keys. History before it stays as it is.",
         )
     steps = tuple(_part(template, at_, one, whole=len(read_steps) == 1) for at_, one in enumerate(read_steps))
     return await planned(observed, steps, VersionRange(first, last), *notes)

@@ -158,7 +158,10 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"mode": "repair"}, "mode is 'repair', and nothing selects the keys"),
     ({**ONE, "mode": "repair", "ending_version": 3}, "the range has no start"),
-    ({**ONE, "mode": "repair", "starting_version": 3, "repair_keys": "true"}, "repair_keys and a range are"),
+    (
+        {**ONE, "mode": "repair", "starting_version": 3, "ending_version": 4, "repair_keys": "true"},
+        "repair_keys and a range",
+    ),
     (
         {**ONE, "mode": "repair", "repair_keys": "true", "repair_quarantined": True},
         "repair_keys and repair_quarantined are given",

@@ -64,7 +64,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"mode": "reload", "repair_quarantined": True}, "repair_quarantined and mode 'reload' are given"),
     ({"mode": "repair"}, "nothing selects the keys"),
     ({"mode": "repair", "ending_version": 3}, "the range has no start"),
-    ({"mode": "repair", "starting_version": 1, "repair_keys": "true"}, "repair_keys and a range are given"),
+    (
+        {"mode": "repair", "starting_version": 1, "ending_version": 2, "repair_keys": "true"},
+        "repair_keys and a range are given",
+    ),
     ({"mode": "repair", "repair_keys": "abs(id) = 1"}, "'abs' cannot stand at character 1 "),
     ({"mode": "repair", "repair_keys": "id = 1 OR v = 1"}, "'v' cannot stand at character 11 "),
     (
@@ -135,6 +138,10 @@ def test_chosen_keys_are_repaired(tables: Tables, options: ApplyOptions, read: l
     assert (step.read.where, step.starting_version, step.ending_version, step.at) == ("id = 'a'", 0, 4, 4)
     assert [(s.starting_version, s.ending_version) for s in step.read.ranges] == read
     assert "the keys where id = 'a', as of version 4" in str(plan)
+    # From a start: what is older may be gone, or too much for one plan.
+    (step,) = steps(tables.apply(mode="repair", repair_keys="true", starting_version=3, options=options))
+    later = [(s.starting_version, s.ending_version) for s in step.read.ranges]
+    assert later == ([(3, 4)] if read else [])
 
 
 def test_a_repair_reads_what_a_version_changed_without_a_feed(tables: Tables) -> None:
