@@ -10,13 +10,16 @@ from delta_cdc.core import change_log, validation
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     ConfigurationDrift,
+    EmptyCopy,
     InvalidConfiguration,
+    LogGap,
     NotInsertOnly,
     RangeNotContiguous,
     SourceHistoryChanged,
     SourceTableReplaced,
     TargetSchemaClash,
     VersionsExpired,
+    WatermarkExpired,
     invalid,
 )
 from delta_cdc.core.options import QueryOptions
@@ -54,6 +57,17 @@ if TYPE_CHECKING:
     from delta_cdc.planning.ranges import Nothing
 
 
+#: Errors of a source whose changes since the watermark are lost, or are not its changes.
+_OF_A_LOST_SOURCE = (
+    *(VersionsExpired, LogGap, WatermarkExpired),
+    *(SourceTableReplaced, SourceHistoryChanged, EmptyCopy),
+)
+_ANOTHER_NAME = (
+    "give this source another name (without take_over_from). Then it is loaded again, and equal events count "
+    "once; rows deleted meanwhile stay."
+)
+
+
 def plan_apply(request: ApplyRequest, memory: Memory | None = None) -> Plan:
     """Plan an apply; see :func:`plan_apply_async`."""
     return run_sync(plan_apply_async(request, memory))
@@ -80,7 +94,13 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
             return resolved
         observed = resolved
     _refuse_other_table(observed)
-    return await _planned(observed)
+    try:
+        return await _planned(observed)
+    except _OF_A_LOST_SOURCE as error:
+        if not request.options.writes_events or observed.seal is None:
+            raise
+        # Its modes and policies are for tables of rows; and its target has the events of other sources, too.
+        raise type(error)(error.message, remedy=_ANOTHER_NAME) from error
 
 
 async def _planned(observed: Observation[ApplyRequest]) -> Plan:

@@ -173,6 +173,24 @@ BAD_FEEDS: dict[str, tuple[ApplyOptions, tuple[str, ...], str, str]] = {
         "KeyNotUnique",
         "for instance 1)",
     ),
+    "a key of the target inserted again, type 2": (
+        TYPE_2,
+        ("INSERT INTO {} VALUES (1,'x',1)",),
+        "KeyNotUnique",
+        "for instance 1)",
+    ),
+    "a key of the target inserted again, then the older row deleted": (
+        TYPE_1,
+        ("INSERT INTO {} VALUES (1,'x',1)", "DELETE FROM {} WHERE id = 1 AND v <> 'x'"),
+        "KeyNotUnique",
+        "for instance 1)",
+    ),
+    "the same, type 2": (
+        TYPE_2,
+        ("INSERT INTO {} VALUES (1,'x',1)", "DELETE FROM {} WHERE id = 1 AND v <> 'x'"),
+        "KeyNotUnique",
+        "for instance 1)",
+    ),
     "two keys become one": (TYPE_1, ("UPDATE {} SET id = 7",), "KeyNotUnique", "id = 7"),
     "an update of an insert-only source": (
         ApplyOptions(insert_only=True),
@@ -203,6 +221,7 @@ REPEATED = (
     "two in one version, type 2",
     "two in two versions, type 2",
     "a key of the target inserted again, soft",
+    "the same, type 2",
     "two keys become one",
     "a sequence that stands still against the open row",
 )

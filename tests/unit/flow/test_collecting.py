@@ -12,6 +12,7 @@ from delta_cdc.core import validation
 from delta_cdc.core.change_log import LOG_COLUMNS, OF_TABLES
 from delta_cdc.core.errors import (
     InvalidConfiguration,
+    SourceTableReplaced,
     TableNotFound,
     TargetSchemaClash,
     TargetWithoutWatermark,
@@ -182,6 +183,18 @@ def test_work_of_a_source_is_work_of_the_apply(tmp_path: Path) -> None:
     found = detect_changes(jobs)
     assert [one.has_work for one in found] == [False, True, True]
     assert (found[2].since, found[2].target_version, found[2].saved_plans) == (1, 1, {})
+
+
+def test_a_source_that_became_another_table_gets_another_name(tmp_path: Path) -> None:
+    """No mode and no policy helps; and without the log, the events of all sources would be lost."""
+    lake = Lake(tmp_path)
+    lake.tables["log"].create()
+    lake.run(lake.job("eu"))
+    lake.tables["eu"].configuration = {}
+    lake.tables["eu"].replace_table("other")
+    with pytest.raises(SourceTableReplaced) as raised:
+        plan_apply(_request(lake.job("eu")))
+    assert raised.value.remedy.startswith("give this source another name")
 
 
 def test_a_source_that_is_loaded_once_is_never_read_again(tmp_path: Path) -> None:
