@@ -96,8 +96,10 @@ class Targets:
             if mode == "new_version":
                 arguments["partition_by"] = ["is_current"]
             flow = LogFlow(spark, self.folder, f"{self.folder} {mode}", arguments, pipeline=mode)
-            # `make test` has one of these modes: its load takes half of the source, and one run the rest.
-            for end in self.source.ends[mode == "soft" :]:
+            # `make test` has one of these modes: the load takes half of the log, and one run the rest. The
+            # load of a table of rows would not have the older ones.
+            takes_events = arguments.get("source_kind") == "change_log"
+            for end in self.source.ends[takes_events and mode == "soft" :]:
                 flow.apply(end)
             self.targets[mode] = flow
         return self.targets[mode]
@@ -113,7 +115,8 @@ class Targets:
         )
 
 
-CASES = [(kind, mode) for kind in KINDS for mode in MODES]
+#: A history of copies that name their version cannot be soft: its rows would not show which copies had them.
+CASES = [(kind, mode) for kind in KINDS for mode in MODES if (kind, mode) != ("dated copies", "soft")]
 #: Of a feed, test_a_table_that_comes_from_elsewhere has the columns, and test_histories.py the histories.
 QUICK = [("log", "soft")]
 IDS = [" ".join(case) for case in CASES]
