@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.assets import group_asset, pipeline_alias
-from airflow_delta_cdc.compat import has_newest_events, newest_events
+from airflow_delta_cdc.compat import has_newest_events, newest_events, one_question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,7 +87,9 @@ def announced_by_group(group: str) -> dict[str, dict[str, int]]:
 def _extras(key: Asset | AssetAlias, most: int) -> Iterator[dict[str, Any]]:
     """Yield what the newest events of an asset or an alias say, newest first."""
     try:
-        for event in newest_events(key, most):
+        with one_question:
+            events = list(newest_events(key, most))
+        for event in events:
             yield event.extra or {}
     except Exception as error:  # noqa: BLE001
         # What was announced is then announced again, which is allowed; not to announce it is not.

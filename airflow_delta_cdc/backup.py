@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.arguments import is_literal
 from airflow_delta_cdc.assets import delta_asset
+from airflow_delta_cdc.compat import one_question
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,8 @@ def store_copy(
         # This run has no newer seal, so the stored copy stays.
         backup = stored_copy(context, inlets, source, pipeline)
     try:
-        context["asset_state_store"][inlet].set(_key(pipeline), {**published, "backup": backup})
+        with one_question:
+            context["asset_state_store"][inlet].set(_key(pipeline), {**published, "backup": backup})
     except Exception as error:  # noqa: BLE001
         # The target's log holds the watermark, so the failure of its copy must not fail the task.
         _log.warning("The watermark could not be copied to the asset state store: %s", error)
@@ -53,7 +55,8 @@ def stored_copy(context: Context, inlets: Sequence[Any], source: Any, pipeline: 
     if inlet is None:
         return None
     try:
-        entry = context["asset_state_store"][inlet].get(_key(pipeline))
+        with one_question:
+            entry = context["asset_state_store"][inlet].get(_key(pipeline))
     except Exception as error:  # noqa: BLE001
         # If the run needs the copy, its own error says so.
         _log.warning("The copy of the seal in the asset state store could not be read: %s", error)

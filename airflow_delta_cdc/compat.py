@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk.definitions.asset import AssetNameRef
@@ -69,6 +70,11 @@ def has_newest_events() -> bool:
     from airflow.sdk.execution_time.context import InletEventsAccessor
 
     return hasattr(InletEventsAccessor, "limit")
+
+
+#: Held while a task asks Airflow. ``dag.test()`` takes the way to Airflow out of its module while it answers
+#: (``set_supervisor_comms``), so a question of another thread would fail.
+one_question = RLock()
 
 
 def newest_events(asset: Asset | AssetAlias, most: int) -> Sequence[Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from airflow_delta_cdc.compat import one_question
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
@@ -24,15 +26,18 @@ class TaskSavedPlans:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return the saved plan, or None."""
-        value = self._store.get(key) if self._store is not None else None
+        with one_question:
+            value = self._store.get(key) if self._store is not None else None
         return value if isinstance(value, dict) else None
 
     def set(self, key: str, value: dict[str, Any]) -> None:
         """Save a plan (JSON)."""
         if self._store is not None:
-            self._store.set(key, cast("JsonValue", value))
+            with one_question:
+                self._store.set(key, cast("JsonValue", value))
 
     def delete(self, key: str) -> None:
         """Delete a saved plan; a missing one is no error."""
         if self.get(key) is not None and self._store is not None:
-            self._store.delete(key)
+            with one_question:
+                self._store.delete(key)
