@@ -193,7 +193,9 @@ def test_a_pipeline_is_called_as_its_table(
     assert pipeline_of(given) == pipeline
 
 
-def test_the_mode_of_forms_that_have_one_field() -> None:
-    _, apply = requests({**FEED, "mode": "dry_run", "dry_run": "False"})
+def test_a_dry_run_is_no_mode() -> None:
+    _, apply = requests({**FEED, "mode": "repair", "repair": {"keys": "true"}, "dry_run": "True"})
     assert apply is not None
-    assert (apply.mode, apply.dry_run) == ("incremental", True)
+    assert (apply.mode, apply.dry_run) == ("repair", True)
+    with pytest.raises(InvalidConfiguration, match="mode is 'dry_run'"):
+        requests({**FEED, "mode": "dry_run"})

@@ -174,7 +174,8 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
         raise SchemaChangeInRange(
             f"Columns of {observed.log.uri} were renamed to names of other columns between versions "
             f"{seal.watermark.version} and {at.version}, and a reload follows all changes in one commit.",
-            remedy='run with mode "incremental" first, which follows one change after the other.',
+            remedy='run with mode "incremental" first, which follows one change after the other. If its '
+            'versions are gone, run once with mode "reset".',
         )
     for change in changes:
         if options.schema_evolution == "mirror" and change.is_lossy and observed.recorded:

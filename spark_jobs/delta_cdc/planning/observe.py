@@ -154,8 +154,9 @@ async def _warn_of_loss(target: str, memory: Memory) -> None:
     copy = await copied_seal(memory.backup)
     if copy is not None:
         logger.warning(
-            "%s does not exist, though pipeline %s had %s in version %s of its target: a load makes it again "
-            "without its history. If the table was dropped or moved by mistake, put it back first.",
+            "%s does not exist, though pipeline %s had %s in version %s of its target: a load makes it "
+            "again, without the history that only this table had. If the table was dropped or moved by "
+            "mistake, put it back first.",
             target,
             copy.seal.pipeline,
             copy.seal.reach,

@@ -209,6 +209,12 @@ def asking(observed: Observation[ApplyRequest], name: str, why: str) -> Observat
     return replace(observed, asks=f"{also}{why}, and approval_for has {name}")
 
 
+_IS_WHOLE = (
+    "look whether the copy is whole. If it is not, deliver a whole one, and run once with mode='reload', "
+    "because for SCD type 2 each copy counts."
+)
+
+
 def refuse_shrunk_copy(
     request: ApplyRequest, before: Commit | None, copy: Commit, *, needs_approval: bool = False
 ) -> None:
@@ -234,7 +240,7 @@ def refuse_shrunk_copy(
     if least is not None and rows < least:
         raise LimitExceeded(
             f"{where}min_source_rows is {least}. Nothing was written.",
-            remedy="look whether the copy is whole; or lower min_source_rows.",
+            remedy=f"{_IS_WHOLE} If it is right, lower min_source_rows.",
             argument="limits",
         )
     if (
@@ -259,8 +265,7 @@ def refuse_shrunk_copy(
             f"{where}the copy in version {before.version} has {earlier}; by default, a copy must have more "
             f"than half of the rows of the one before.{of_another_change(request.approve)} Nothing was "
             "written.",
-            remedy="look whether the copy is whole. If it is not, deliver a whole one, and run once with "
-            "mode='reload', because for SCD type 2 each copy counts. If it is right, run once with "
+            remedy=f"{_IS_WHOLE} If it is right, run once with "
             f"approve = {text}; or set max_deleted in limits, such as '80 %'.",
             argument="limits",
             approval=text,

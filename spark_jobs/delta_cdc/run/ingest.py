@@ -222,6 +222,8 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         )
         if done.left:
             self.say(f"The next run takes the rest: {counted(done.left)}.")
+        if self.request.replay and done.counts.get("events"):
+            self.say("The next run applies these events to the targets of the log.")
         return replace(done, then=then)
 
     async def _earlier(self, plan: IngestPlan) -> Sealed:

@@ -195,7 +195,8 @@ def _refuse_other(name: str, location: str, expected: str, whose: str) -> None:
 def _gone(name: str, location: str) -> TableNameGone:
     return TableNameGone(
         f"The catalog has no {name} any more: it was dropped or renamed. Its table still lies at {location}.",
-        remedy="give the table's new name or its location; or give the name back: CREATE TABLE "
+        remedy="give the table's new name or its location. To load it again, delete its folder, too. Or give "
+        "the name back: CREATE TABLE "
         f"{table(name)} USING delta LOCATION {string(spark_uri(location))}",
     )
 

@@ -269,7 +269,7 @@ def test_what_a_batch_says_of_its_keys(
 
     given, _, limit = values.partition(" LIMIT ")
     rows = spark.sql(f"SELECT CAST(k AS {kind}) AS k FROM VALUES {given} t(k) LIMIT {limit or 9}")
-    found = batches.pruning(batches.materialise(rows, keyed(rows), {batches.CHANGES: F.count("*")}))
+    found = batches.pruning(batches.materialise(rows, keyed(rows), {batches.MERGED: F.count("*")}))
     assert [_sorted(text) for text in found] == literals
 
 
@@ -311,7 +311,7 @@ def test_many_keys_that_lie_apart_become_few_ranges(spark: SparkSession) -> None
     from pyspark.sql import functions as F
 
     heaps = spark.range(3000).selectExpr("(id % 30) * 1000000 + id AS k")
-    found = batches.materialise(heaps, keyed(heaps), {batches.CHANGES: F.count("*")}).ranges["k"]
+    found = batches.materialise(heaps, keyed(heaps), {batches.MERGED: F.count("*")}).ranges["k"]
     assert len(found) == batches.MOST_RANGES
     inside = " OR ".join(f"k BETWEEN {low} AND {high}" for low, high in found)
     assert heaps.where(inside).count() == 3000
@@ -326,7 +326,7 @@ def test_a_key_that_partitions_the_target_is_listed(
     from pyspark.sql import functions as F
 
     rows = spark.range(2 * partitions).selectExpr("id", f"concat('p', id % {partitions}) AS part")
-    made = batches.materialise(rows, keyed(rows, "part"), {batches.CHANGES: F.count("*")})
+    made = batches.materialise(rows, keyed(rows, "part"), {batches.MERGED: F.count("*")})
     values = sorted(f"'p{n}'" for n in range(partitions))
     assert made.ranges.get("part", ()) == (tuple((v, v) for v in values) if listed else ())
     assert made.bounds["part"] == (values[0], values[-1])
@@ -338,7 +338,7 @@ def test_ranges_that_skip_little_are_left_out(spark: SparkSession, left_out: int
     from pyspark.sql import functions as F
 
     rows = spark.range(500).selectExpr(f"id * 20 + IF(id < 250, 0, {left_out}) AS k")
-    found = batches.materialise(rows, keyed(rows), {batches.CHANGES: F.count("*")}).ranges
+    found = batches.materialise(rows, keyed(rows), {batches.MERGED: F.count("*")}).ranges
     assert bool(found.get("k")) == kept
 
 
@@ -350,7 +350,7 @@ def test_the_ranges_of_all_keys_take_one_job(spark: SparkSession) -> None:
     )
     jobs = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
     before = jobs()
-    made = batches.materialise(rows, keyed(rows), {batches.CHANGES: F.count("*")})
+    made = batches.materialise(rows, keyed(rows), {batches.MERGED: F.count("*")})
     # The scan that makes the batch shuffles its totals, which adaptive execution runs as a job of its own.
     assert jobs() - before == 4
     assert {key: len(ranges) for key, ranges in made.ranges.items()} == {"a": 16, "b": 16, "d": 2}

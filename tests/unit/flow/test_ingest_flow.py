@@ -193,6 +193,8 @@ def test_a_replay_comes_after_what_was_left_behind(world: World) -> None:
     assert [spec.step.kind for spec in world.ran] == ["ingest", "replay"]
     assert done.seal == world.log_txns["p"]
     assert world.events == world.delivered
+    advice = "The next run applies these events to the targets of the log."
+    assert (advice in world.said) == bool(done.counts.get("events"))
 
 
 def test_what_earlier_runs_did_not_announce_is_part_of_the_result(world: World) -> None:
