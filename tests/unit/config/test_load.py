@@ -124,8 +124,8 @@ def test_what_is_about_an_ingest_reaches_tables_with_a_log_only() -> None:
     by_name = {table.pipeline: table.arguments for table in configuration.tables()}
     assert "format" not in by_name["feed"]
     assert by_name["fed"]["format"] == by_name["ingested"]["format"] == "csv"
-    told = [(c.pipeline, c.source, c.target) for c in configuration.consumers()]
-    assert told == [("feed", "/s", "/t"), ("ingested", "/log", "/t2")]
+    consumers = [(c.pipeline, c.source, c.target) for c in configuration.consumers()]
+    assert consumers == [("feed", "/s", "/t"), ("ingested", "/log", "/t2")]
 
 
 #: What stays a text, though YAML 1.1 makes something else of it.
