@@ -97,15 +97,16 @@ def run_params(*, tables: Sequence[str] = (), mode: str = "incremental") -> dict
             type=["null", "string"],
             section=_REPAIR,
             title="Keys",
-            description_md="Instead of versions: a predicate that compares the key columns with literals, "
-            "such as `o_orderkey IN (7, 8)`. `true` stands for all keys.",
+            description_md="Instead of a range: a predicate that compares the key columns with literals, "
+            "such as `o_orderkey IN (7, 8)`. `true` stands for all keys. With a first version, a history is "
+            "computed again from there.",
         ),
         "repair_quarantined": Param(
             False,
             type=["null", "boolean"],
             section=_REPAIR,
             title="Keys in quarantine",
-            description_md="Instead of versions: the keys whose events are in quarantine. A change log first "
+            description_md="Instead of a range: the keys whose events are in quarantine. A change log first "
             "reads the records in its quarantine again; the next run applies what became an event.",
         ),
         "approve": Param(
