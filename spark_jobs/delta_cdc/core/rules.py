@@ -428,6 +428,15 @@ def _repaired_keys(r: ApplyRequest) -> Iterator[Rule]:
         "set keys and remove insert_only, because rows are compared by key, for a target beside the old one "
         "(shadow_of, docs/howto/shadow.md). Or use mode 'reset'.",
     )
+    keys = r.mode == "repair" and (r.repair_keys is not None or r.repair_quarantined)
+    starts = [name for name in ("starting_version", "starting_timestamp") if getattr(r, name) is not None]
+    from_changes = r.options.stored_as_scd_type == 2 and not r.options.takes_events
+    yield Rule(
+        keys and bool(starts) and not from_changes,
+        "".join(starts[:1]),
+        f"{' and '.join(starts)} and keys to repair are given",
+        "leave the start out: only a history of a change feed is computed from changes since a start.",
+    )
     yield Rule(
         r.allow_empty and r.options.source_kind != "snapshot",
         "allow_empty",

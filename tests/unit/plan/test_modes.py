@@ -139,9 +139,13 @@ def test_chosen_keys_are_repaired(tables: Tables, options: ApplyOptions, read: l
     assert [(s.starting_version, s.ending_version) for s in step.read.ranges] == read
     assert "the keys where id = 'a', as of version 4" in str(plan)
     # From a start: what is older may be gone, or too much for one plan.
-    (step,) = steps(tables.apply(mode="repair", repair_keys="true", starting_version=3, options=options))
-    later = [(s.starting_version, s.ending_version) for s in step.read.ranges]
-    assert later == ([(3, 4)] if read else [])
+    later = {"mode": "repair", "repair_keys": "true", "starting_version": 3, "options": options}
+    if not read:
+        with pytest.raises(InvalidConfiguration, match="starting_version and keys to repair are given"):
+            tables.apply(**later)
+        return
+    (step,) = steps(tables.apply(**later))
+    assert [(s.starting_version, s.ending_version) for s in step.read.ranges] == [(3, 4)]
 
 
 def test_a_repair_reads_what_a_version_changed_without_a_feed(tables: Tables) -> None:
