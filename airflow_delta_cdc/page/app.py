@@ -142,6 +142,7 @@ def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
         return _json(_listed(state.overview(queries.stored(session, dags, wanted, may_see), now)))
     known, events = queries.history(session, dags, wanted, may_see)
     (item,) = state.overview(known, now)["pipelines"]
+    item["findings"] += state.earlier_quarantined(events, item)
     startable = rights.may_run(user, [dag["dag_id"] for dag in item["dags"]], session)
     for dag in item["dags"]:
         dag["may_run"] = dag["dag_id"] in startable

@@ -685,6 +685,33 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
         yield {"level": "note", "text": text, "remedy": "start a run: the first one loads the target."}
 
 
+def earlier_quarantined(events: Sequence[Event], item: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield a finding for each quarantine that commits before the last run put rows into.
+
+    What tasks publish does not tell which of these rows are still there.
+
+    :param events: of one pipeline, the newest first
+    :param item: the pipeline
+    """
+    last = item.get("run", {})
+    held: dict[str, dict[str, Any]] = {}
+    for event in events:
+        if (event.dag_id, event.run_id) == (last.get("dag_id"), last.get("run_id")):
+            continue  # The rows of the last run have a finding of their own.
+        known = figures(event.extra, event.timestamp)
+        for one in known.get("in_quarantine", ()):
+            newest = held.setdefault(one["table"], {**one, "rows": 0, "as_of": known["as_of"]})
+            newest["rows"] += one["rows"]
+    for table, one in held.items():
+        yield {
+            "level": "note",
+            "text": f"Earlier commits of those below put {where_rows_are(one['rows'], table)} "
+            f"The newest of these commits is of {one['as_of']}.",
+            "remedy": "to see how many are still there, run delta-cdc status with the configuration. "
+            f"If there are any, {then_repair(is_log=one['is_log'])}",
+        }
+
+
 def _catching_up(item: Mapping[str, Any]) -> str:
     if item["state"] in ("failed", "retrying"):
         return "correct the cause of the failed run. The next run applies the changes."

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from delta_cdc.cli import main
 from delta_cdc.cli.status import _lines
-from delta_cdc.core.errors import SourceTableReplaced
+from delta_cdc.core.errors import SourceTableReplaced, TableNotFound
 from delta_cdc.core.metrics import METRICS
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.retention import readable as span
@@ -170,6 +170,19 @@ def test_no_target_yet(tables: Tables) -> None:
     found = look(tables)
     assert found.committed is None
     assert "there is no table yet" in found.findings[0]
+
+
+def test_neither_target_nor_source_yet(tables: Tables, tmp_path: Path) -> None:
+    """An ingest that has not run has not made the log that the pipeline applies."""
+    absent, log = str(tmp_path / "absent"), str(tmp_path / "log")
+    found = status("p", absent, source=log)
+    assert (found.target_version, found.source_version, found.committed) == (None, None, None)
+    assert found.findings == (
+        f"{log}: there is no table yet. First run what writes it; if that has run, check the path.",
+    )
+    tables.sealed(3)
+    with pytest.raises(TableNotFound, match="There is no Delta table at"):
+        status("p", tables.target.uri, source=log)
 
 
 def test_another_source(tables: Tables, tmp_path: Path) -> None:

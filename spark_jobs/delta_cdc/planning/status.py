@@ -195,7 +195,15 @@ async def status_async(
         return await _with_quarantine(_loaded_once(pipeline, recorded, seal, now), storage_options)
     source_location = source or (seal.source_uri if seal is not None else None)
     source_log = DeltaLog(source_location, storage_options) if source_location is not None else None
-    state = await source_log.snapshot() if source_log is not None else None
+    try:
+        state = await source_log.snapshot() if source_log is not None else None
+    except TableNotFound:
+        if recorded is not None:
+            raise
+        # Before the first run of an ingest, its log does not exist either.
+        source = source_log.uri if source_log is not None else None
+        text = f"{source}: there is no table yet. First run what writes it; if that has run, check the path."
+        return Status(pipeline=pipeline, target=log.uri, source=source, findings=(text,))
     if recorded is None or seal is None or source_log is None or state is None:
         state_text = "the table is empty and has no seal"
         if recorded is None:

@@ -86,6 +86,18 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         """Return whether the seal in effect covers the plan: another run's seal may follow ours."""
         return not _stands_alone(plan) and _proves(await self._proof(), plan)
 
+    def failed(self, result: JobResult, own: Own) -> DeltaCdcError:
+        error = super().failed(result, own)
+        staging = self.request.staging
+        if staging is None or not error.of_rows:
+            return error
+        # Each try applies the open batch, whatever was corrected since, and the modes take no staging.
+        then = "Leave out staging in that run."
+        if "mode=" not in error.remedy:
+            then = f"The batch in {staging} keeps the rows: after the correction, run once with mode='reload' "
+            then += "and without staging."
+        return type(error)(error.message, remedy=f"{error.remedy.rstrip('.')}. {then}")
+
     async def without_job(self, plan: Plan) -> Outcome | None:
         if self.request.dry_run and plan.versions is None:
             # A seal without rows has no counts, so no job is needed.

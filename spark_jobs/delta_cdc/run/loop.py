@@ -236,7 +236,7 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
         if result.status == "planned":
             return await self.publish(plan, own, result)
         if result.status == "failed":
-            error = self._failed(result, own)
+            error = self.failed(result, own)
             if not error.retryable:
                 # The same end would fail in the same way, whatever a user corrects in a later version. The
                 # plans stay: their commits are of this work.
@@ -276,7 +276,8 @@ class Run(ABC, Generic[_Request, _Plan, _Spec]):
         )
         return await self.publish(plan, own, None)
 
-    def _failed(self, result: JobResult, own: Own) -> DeltaCdcError:
+    def failed(self, result: JobResult, own: Own) -> DeltaCdcError:
+        """Return the named error of a failed job."""
         for seal, commit in own.found:
             self.say(
                 f"The job failed after it had committed version {commit.version} of {self.written_table()}, "

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
-from delta_cdc.core.errors import TargetWithoutWatermark
+from delta_cdc.core.errors import NullKey, TargetWithoutWatermark
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from tests.support.holding import hooked, once
-from tests.support.world import expected, held, ranges
+from tests.support.world import current, expected, held, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,11 +61,9 @@ class Steps:
         )
         return run(request, Services(execute=self._execute))
 
-    def apply(self) -> Outcome:
-        request = ApplyRequest(
-            source=self._source, options=self._options, staging=self._staging, **self._flow
-        )
-        return run(request, Services(execute=self._execute))
+    def apply(self, **other: Any) -> Outcome:
+        given = {"source": self._source, "options": self._options, "staging": self._staging, **self._flow}
+        return run(ApplyRequest(**{**given, **other}), Services(execute=self._execute))
 
 
 @pytest.fixture
@@ -119,6 +117,31 @@ def test_target_restored_after_its_batch_was_applied(
     steps.read()
     steps.apply()
     assert held(spark, target, scd) == expected(source, scd, 10)
+
+
+@pytest.mark.slow
+def test_a_batch_whose_rows_the_target_refuses(
+    spark: SparkSession, source: Source, target: str, tmp_path: Path
+) -> None:
+    """Each try applies the open batch, whatever was corrected at the source. The remedy leads out."""
+    steps = Steps(spark, source, target, str(tmp_path / "staging"))
+    steps.read(20)
+    steps.apply()
+    spark.sql(f"INSERT INTO delta.`{source.path}` VALUES (NULL, 'without key', 1)").collect()
+    steps.read()
+    refused = [pytest.raises(NullKey, steps.apply).value]
+    spark.sql(f"DELETE FROM delta.`{source.path}` WHERE id IS NULL").collect()
+    steps.read()
+    refused.append(pytest.raises(NullKey, steps.apply).value)
+    way = f"The batch in {tmp_path / 'staging'} keeps the rows: after the correction, run once with "
+    way += "mode='reload' and without staging."
+    assert [error.remedy.endswith(f" {way}") for error in refused] == [True, True]
+    steps.apply(mode="reload", staging=None)
+    assert held(spark, target) == current(source.states[-1])
+    source.update(spark, {1: ("c", 1)})
+    steps.read()
+    steps.apply()
+    assert held(spark, target) == current(source.states[-1])
 
 
 @pytest.mark.slow

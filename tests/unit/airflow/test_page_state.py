@@ -734,6 +734,26 @@ def test_trends_and_commits() -> None:
     assert closing["rows"]["closed"] == 3, "a delete in a history"
 
 
+def test_a_clean_run_does_not_hide_what_earlier_ones_left_in_quarantine() -> None:
+    record = {"counts": {"quarantined": 1}, "log_table": "/lake/log"}
+    events = [
+        event(9, "run_1", counts={"quarantined": 5}),
+        event(8, "r1", counts={"quarantined": 2}),
+        event(7, "r0", counts={"quarantined": 1})._replace(timestamp=NOW - timedelta(days=1)),
+        event(6, "r0", ingested=record),
+        event(5, "r0", counts={"quarantined": "many"}),
+    ]
+    rows, records = state.earlier_quarantined(events, item(**done()))
+    assert rows["text"] == (
+        "Earlier commits of those below put 3 rows in quarantine, each with its reason: /lake/b__quarantine. "
+        f"The newest of these commits is of {NOW.isoformat()}."
+    )
+    assert rows["remedy"].startswith("to see how many are still there, run delta-cdc status")
+    assert "put 1 row in quarantine, each with its reason: /lake/log__quarantine." in records["text"]
+    assert "the records there" in records["remedy"]
+    assert list(state.earlier_quarantined(events[:1], item(**done()))) == []
+
+
 @pytest.mark.parametrize("name", ["reload", "repair_of_a_range", "soft_deletes", "dry_run"])
 def test_figures_of_what_tasks_publish(name: str) -> None:
     """The golden files hold the XComs of real flows. What a dry run would do is not shown as done."""
