@@ -117,7 +117,7 @@ def add_planner_options(
 
     :param directory: the run's private directory
     """
-    plans = any(part.after is not None for part in spec.each)
+    plans = any(part.after for part in spec.each)
     if not options or not plans or hook.is_cluster:
         return
     path = hook.add_private_file(engine.write_private(directory / _PLANNER, json.dumps(dict(options))))

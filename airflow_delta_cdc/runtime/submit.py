@@ -439,5 +439,5 @@ def _is_unnamed(result: JobResult) -> bool:
 
 
 def _is_unnamed_failure(result: JobResult) -> bool:
-    inner = (*result.parts, *((result.then,) if result.then is not None else ()))
+    inner = (*result.parts, *result.then)
     return _is_unnamed(result) or any(_is_unnamed_failure(part) for part in inner)

@@ -189,10 +189,15 @@ def _ingested(
     reads: Callable[[str], object],
 ) -> JobResult:
     """Ingest a batch, then apply the log's new content, even if another driver already ingested the batch."""
-    request = spec.after
-    after = None
-    if request is not None:
-        after = partial(apply_after, request=request, storage_options=options, scratch=scratch)
+    after = [
+        partial(
+            apply_after,
+            request=request,
+            storage_options=options,
+            scratch=None if scratch is None else f"{scratch}/{number}",
+        )
+        for number, request in enumerate(spec.after)
+    ]
     try:
         return ingest.run(spark, spec, kafka_options, after, reads)
     except Exception as error:

@@ -395,10 +395,10 @@ def _ingested(world: IngestWorld, session: IngestSession, spec: IngestSpec) -> J
         world.reading[world.hub.running.name] = what
 
     result = Steps(session, spec, None, reads).run()  # type: ignore[arg-type]
-    if spec.after is None or result.status not in ("committed", "skipped"):
+    if not spec.after or result.status not in ("committed", "skipped"):
         return result
     with world.phase("then"):
-        return replace(result, then=apply_after(world, session, spec.after))
+        return replace(result, then=tuple(apply_after(world, session, one) for one in spec.after))
 
 
 def apply_after(world: IngestWorld, session: IngestSession, request: ApplyRequest) -> JobResult:

@@ -227,7 +227,7 @@ class World:
     def unpublished(self, execute: Any = None, **changes: Any) -> Outcome:
         then, announced = changes.pop("then", None), changes.pop("announced", None)
         return run(
-            replace(self.request(**changes), after=then),
+            replace(self.request(**changes), after=() if then is None else (then,)),
             Services(
                 execute=execute or self.engine,
                 saved_plans=self.saved_plans,

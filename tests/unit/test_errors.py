@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from types import SimpleNamespace
 
 import pytest
 
@@ -45,7 +44,7 @@ def test_an_apply_that_is_refused_for_its_rows_is_not_tried_again_by_the_worker(
 ) -> None:
     error = cls("The rows are wrong.", remedy="correct them.")
     then = JobResult("failed", error=error.to_dict())
-    found = batch._failed_then(SimpleNamespace(then=then))  # type: ignore[arg-type]
+    found = batch._failed_then(then)
     assert (found is not None) is cls.of_rows
     assert not (cls.of_rows and cls.retryable), "what is refused for its rows is refused again"
 

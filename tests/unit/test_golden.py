@@ -441,7 +441,7 @@ def ingest(folder: Path, patch: pytest.MonkeyPatch, case: Case, clock: Callable[
         return JobResult("committed")
 
     done = run(
-        replace(request, after=then),
+        replace(request, after=() if then is None else (then,)),
         Services(execute=execute, saved_plans=saved_plans, say=story.said.append),
     )
     story.published, story.kept = done.to_dict(), {"pin": saved_plans._kept}
@@ -530,7 +530,9 @@ def test_specs_without_a_plan(spec: Spec, tmp_path: Path) -> None:
 
 def test_the_result_of_a_job(tmp_path: Path) -> None:
     part = JobResult("failed", error={"type": "NullKey", "message": "m", "remedy": "r"})
-    result = JobResult("committed", {"inserted": 3}, "m", ({"table": "t"},), None, ("MERGE",), (part,), part)
+    result = JobResult(
+        "committed", {"inserted": 3}, "m", ({"table": "t"},), None, ("MERGE",), (part,), (part,)
+    )
     assert JobResult.from_json(result.to_json()) == result
     golden.check("specs/result.json", golden.as_json(json.loads(result.to_json()), tmp_path))
 

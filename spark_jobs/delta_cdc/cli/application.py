@@ -120,7 +120,7 @@ class Application:
         # If a later batch applies what this one ingests, its size is unknown.
         applied = {one.pipeline for one in self._requests if hasattr(one, "target")}
         follows = any(
-            part.job == "ingest" and part.after is None and part.pipeline in applied for part in first.parts
+            part.job == "ingest" and not part.after and part.pipeline in applied for part in first.parts
         )
         size = math.inf if follows else job_size(first, options)
         return session(

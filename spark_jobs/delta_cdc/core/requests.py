@@ -194,7 +194,7 @@ class IngestRequest(IngestRunOptions):
     """One ingest.
 
     :param log_name: catalog name of the log, once ``log`` is its location; "" without a name
-    :param after: the apply that the same application runs from the log afterwards
+    :param after: the applies that the same application runs from the log afterwards, one after the other
     :param storage_options: options of the object store, as delta-rs names them
     :param kafka_options: options of the Kafka client
     """
@@ -205,7 +205,7 @@ class IngestRequest(IngestRunOptions):
     options: IngestOptions
     log_name: str = ""
     run_id: str = ""
-    after: ApplyRequest | None = None
+    after: tuple[ApplyRequest, ...] = ()
     storage_options: dict[str, str] | None = field(default=None, repr=False)
     kafka_options: dict[str, str] | None = field(default=None, repr=False)
 

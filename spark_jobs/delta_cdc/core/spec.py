@@ -112,9 +112,9 @@ class Spec:
         return False
 
     @property
-    def after(self) -> ApplyRequest | None:
-        """Return the apply that follows in the same application; None: no apply follows."""
-        return None
+    def after(self) -> tuple[ApplyRequest, ...]:
+        """Return the applies that follow in the same application."""
+        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +320,7 @@ class IngestSpec(SealedSpec):
     :param quarantine_uri: side table: records that are not events
     :param recorded: whether an earlier attempt wrote this batch into the side table
     :param horizon: the allowed lateness of the log, from its property; None if not set
-    :param after: the apply from the log after this ingest, in the same application; None: no apply follows
+    :param after: the applies from the log after this ingest, in the same application
     :param may_lack_layout: as for :class:`ApplySpec`, for the change log
     :param log_name: catalog name of the change log, "" if it was given by its location
     :param reads_alone: read each file alone before the batch, because earlier applications failed
@@ -335,7 +335,7 @@ class IngestSpec(SealedSpec):
     offsets: tuple[OffsetRange, ...] = ()
     recorded: bool = False
     horizon: str | None = None
-    after: ApplyRequest | None = None
+    after: tuple[ApplyRequest, ...] = ()
     may_lack_layout: bool = True
     log_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
     reads_alone: bool = field(default=False, metadata=OUTSIDE_IDENTITY)
@@ -360,9 +360,9 @@ class IngestSpec(SealedSpec):
 
     @property
     def locations(self) -> list[str]:
-        """Return the source, unless it is a topic, the log, and the target of the apply that follows."""
+        """Return the source, unless it is a topic, the log, and the targets of the applies that follow."""
         source = [] if self.reads_topics else [self.source_uri]
-        return [*source, self.log_uri, *([self.after.target] if self.after is not None else [])]
+        return [*source, self.log_uri, *(one.target for one in self.after)]
 
     @property
     def catalog_names(self) -> list[str]:
@@ -376,7 +376,7 @@ class IngestSpec(SealedSpec):
             return None
         records = sum(part.ending_offset - part.starting_offset for part in self.offsets)
         size = sum(map(self._as_parquet, self.files)) + BYTES_OF_A_RECORD * records // TEXT
-        return size if self.after is None else 2 * size
+        return size * (1 + len(self.after))
 
     def _as_parquet(self, file: SourceFile) -> int:
         if self.options.format in ("parquet", "avro"):
@@ -385,8 +385,9 @@ class IngestSpec(SealedSpec):
 
     @property
     def whole_tables(self) -> list[tuple[str, int | None]]:
-        """Return the tables of the apply that follows: it reads everything in the log after its watermark."""
-        return [] if self.after is None else [(self.log_uri, None), (self.after.target, None)]
+        """Return the tables of the applies that follow: they read all of the log after their watermarks."""
+        targets = [(one.target, None) for one in self.after]
+        return [(self.log_uri, None), *targets] if targets else []
 
     @property
     def reads_topics(self) -> bool:
@@ -787,7 +788,7 @@ class JobResult:
     :param error: :meth:`DeltaCdcError.to_dict` of the named error, for ``failed``
     :param statements: of a dry run: the statements that would run, one text per step
     :param parts: of a batch: one result per part, in order
-    :param then: of an ingest: the result of the apply after it; None if no apply followed
+    :param then: of an ingest: the results of the applies after it, in order
     :param application: the id of the Spark application; "" if unknown
     :param seconds: ``work``: how long the job ran; ``start``: how long its caller waited besides, for the
         application's start and end
@@ -802,7 +803,7 @@ class JobResult:
     error: dict[str, str] | None = None
     statements: tuple[str, ...] = ()
     parts: tuple[JobResult, ...] = ()
-    then: JobResult | None = None
+    then: tuple[JobResult, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     application: str = ""
     reading: str | None = None

@@ -58,7 +58,7 @@ async def _job_size(spec: Spec, options: dict[str, str] | None) -> int | None:
     if size is None or size > SMALL:
         return size
     # The tables of an apply that follows an ingest may come into being before it.
-    read = table_size if spec.after is None else _if_it_exists
+    read = _if_it_exists if spec.after else table_size
     of_tables = await _sum(read(uri, version, options) for uri, version in spec.whole_tables)
     return None if of_tables is None else size + of_tables
 

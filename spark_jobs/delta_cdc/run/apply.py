@@ -94,8 +94,8 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         # Each try applies the open batch, whatever was corrected since, and the modes take no staging.
         then = "Leave out staging in that run."
         if "mode=" not in error.remedy:
-            then = f"The batch in {staging} keeps the rows: after the correction, run once with mode='reload' "
-            then += "and without staging."
+            again = "after the correction, run once with mode='reload' and without staging."
+            then = f"The batch in {staging} keeps the rows: {again}"
         return type(error)(error.message, remedy=f"{error.remedy.rstrip('.')}. {then}")
 
     async def without_job(self, plan: Plan) -> Outcome | None:

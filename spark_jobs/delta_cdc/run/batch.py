@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import (
@@ -26,14 +27,14 @@ from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import Applying
 from delta_cdc.run.ingest import Ingesting
-from delta_cdc.run.loop import Services, new_run_id
+from delta_cdc.run.loop import Say, Services, new_run_id
 from delta_cdc.run.outcomes import Effort
 from delta_cdc.run.rounds import in_rounds
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlan, SavedPlans
 from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from delta_cdc.core.requests import ApplyRequest, IngestRequest
     from delta_cdc.core.spec import IngestSpec, JobResult
@@ -122,31 +123,43 @@ def run_batch(
     """
     looks = Looks()
     failed: set[int] = set()
-    positions = {id(one): position for position, one in enumerate(pipeline_jobs)}
     earlier = before(pipeline_jobs)
-
-    async def run(pipeline_job: PipelineJob, application: Application) -> PipelineResult:
-        of_job = replace(
-            services,
-            saved_plans=pipeline_job.saved_plans or services.saved_plans or PlansInMemory(),
-            backup=pipeline_job.backup,
-            say=lambda line: services.say(f"{pipeline_job.pipeline}: {line}"),
-            since=pipeline_job.since,
-            announced=pipeline_job.announced,
-            done_by=pipeline_job.done_by,
-            looks=looks,
+    runs = [
+        _PipelineRun(
+            job,
+            replace(
+                services,
+                saved_plans=job.saved_plans or services.saved_plans or PlansInMemory(),
+                backup=job.backup,
+                say=partial(_say, services.say, job.pipeline),
+                since=job.since,
+                announced=job.announced,
+                done_by=job.done_by,
+                looks=looks,
+            ),
         )
-        result = await _PipelineRun(_identified(pipeline_job), of_job, application).run()
-        position = positions[id(pipeline_job)]
+        for job in map(_identified, pipeline_jobs)
+    ]
+    for position, ends in enumerate(earlier):
+        if len(ends) == 1:
+            runs[next(iter(ends))].lead(runs[position])
+
+    async def run(position: int, application: Application) -> PipelineResult:
+        result = await runs[position].run(application)
         ends = earlier[position]
         is_missing = bool(ends) and isinstance(result.error, TableNotFound)
-        if is_missing and await has_no_log_yet(pipeline_job, are_well=not failed & ends):
+        if is_missing and await has_no_log_yet(pipeline_jobs[position], are_well=not failed & ends):
             result = replace(result, error=None)
         if result.error is not None:
             failed.add(position)
         return replace(result, unanswered=result.error is not None and application.unanswered)
 
-    return in_rounds(run, pipeline_jobs, services.execute, run_id=run_id, parallel=parallel, before=earlier)
+    positions = range(len(runs))
+    return in_rounds(run, positions, services.execute, run_id=run_id, parallel=parallel, before=earlier)
+
+
+def _say(say: Say, pipeline: str, line: str) -> None:
+    say(f"{pipeline}: {line}")
 
 
 def before(pipeline_jobs: Sequence[PipelineJob]) -> list[set[int]]:
@@ -217,18 +230,35 @@ async def _version_before(request: ApplyRequest, saved_plans: SavedPlans) -> int
 # -- one job --------------------------------------------------------------------------------------
 @dataclass
 class _PipelineRun:
-    """The flows of one job."""
+    """The flows of one job.
+
+    :param followers: the runs of other pipelines whose applies the application of this ingest does, too
+    :param then: what that application reported for the apply of this run; None: nothing
+    """
 
     pipeline_job: PipelineJob
     services: Services
-    application: Application
     ingested: Outcome | None = None
+    followers: list[_PipelineRun] = field(default_factory=list)
+    then: JobResult | None = None
 
-    async def run(self) -> PipelineResult:
+    def lead(self, other: _PipelineRun) -> None:
+        """Do the apply of another run in the application of this ingest, if that can read and do the same.
+
+        The other run begins afterwards: it confirms the commit, or does what is missing.
+        """
+        ingest, apply = self.pipeline_job.ingest, other.pipeline_job.apply
+        if ingest is None or not _may_come_twice(apply):
+            return
+        assert apply is not None
+        if apply.storage_options == ingest.storage_options:
+            self.followers.append(other)
+
+    async def run(self, application: Application) -> PipelineResult:
         """Run the ingest, the apply, or both; an error becomes part of the result."""
         applied, error = None, None
         try:
-            applied = await self._run()
+            applied = await self._run(application)
         except DeltaCdcError as failure:
             error = failure
             if failure.of_rows and self.ingested is not None:
@@ -240,22 +270,40 @@ class _PipelineRun:
             pipeline=self.pipeline_job.pipeline, ingested=self.ingested, applied=applied, error=error
         )
 
-    async def _run(self) -> Outcome | None:
+    async def _run(self, application: Application) -> Outcome | None:
         if self.pipeline_job.error is not None:
             raise self.pipeline_job.error
-        ingest, apply = self.pipeline_job.ingest, self.pipeline_job.apply
+        apply, wait = self.pipeline_job.apply, partial(self._wait, application)
         if apply is not None and self.saved_plans.get(since_key(apply)) is not None:
             await self._know_version_before(apply)
-        if ingest is not None:
-            after = apply if _may_come_twice(apply) else None
-            ingest = replace(ingest, after=after)
-            self.ingested = await Ingesting(ingest, self.services, self._execute_ingest, self._wait).run()
-            if (apply_error := _failed_then(self.ingested)) is not None:
-                raise apply_error
+        if self.pipeline_job.ingest is not None:
+            await self._ingest(self.pipeline_job.ingest, application, wait)
+        if (apply_error := _failed_then(self.then)) is not None:
+            raise apply_error
         if apply is None or (self.ingested is not None and self.ingested.log_version is None):
             # Without a log there are no changes to apply.
             return None
-        return await Applying(apply, self.services, self.application.run, self._wait).run()
+        return await Applying(apply, self.services, application.run, wait).run()
+
+    async def _ingest(
+        self, ingest: IngestRequest, application: Application, wait: Callable[[float], Awaitable[None]]
+    ) -> None:
+        """Ingest, and let the same application do its own apply and those of the followers."""
+        apply = self.pipeline_job.apply
+        runs = [*([self] if _may_come_twice(apply) else []), *self.followers]
+        after = tuple(one.pipeline_job.apply for one in runs if one.pipeline_job.apply is not None)
+
+        async def execute(spec: IngestSpec) -> JobResult:
+            # First, the versions of the targets are saved.
+            for one in {id(one): one for one in (self, *runs)}.values():
+                if one.pipeline_job.apply is not None:
+                    await one._know_version_before(one.pipeline_job.apply)
+            return await application.run(spec)
+
+        ingesting = Ingesting(replace(ingest, after=after), self.services, execute, wait)
+        self.ingested = await ingesting.run()
+        for one, result in zip(runs, self.ingested.then, strict=False):
+            one.then = result
 
     @property
     def saved_plans(self) -> SavedPlans:
@@ -271,14 +319,8 @@ class _PipelineRun:
         if self.services.since is None:
             self.services = replace(self.services, since=await _version_before(apply, self.saved_plans))
 
-    async def _execute_ingest(self, spec: IngestSpec) -> JobResult:
-        """Run the job of an ingest, after the version of the target is saved."""
-        if self.pipeline_job.apply is not None:
-            await self._know_version_before(self.pipeline_job.apply)
-        return await self.application.run(spec)
-
-    async def _wait(self, seconds: float) -> None:
-        async with self.application.planned_by_others():
+    async def _wait(self, application: Application, seconds: float) -> None:
+        async with application.planned_by_others():
             await asyncio.to_thread(self.services.sleep, seconds)
 
 
@@ -309,14 +351,13 @@ def _may_come_twice(request: ApplyRequest | None) -> bool:
     )
 
 
-def _failed_then(ingested: Outcome) -> DeltaCdcError | None:
+def _failed_then(apply_result: JobResult | None) -> DeltaCdcError | None:
     """Return the named error of an apply in the ingest's application, if a second try would fail in the same
     way.
 
     Other errors are left to the worker's own apply: the worker may have credentials and a backup of the
     watermark that the driver does not have.
     """
-    apply_result = ingested.then
     if apply_result is None or apply_result.status != "failed" or apply_result.error is None:
         return None
     error = DeltaCdcError.from_dict(apply_result.error)

@@ -39,8 +39,8 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
     """One ingest: the next batch of a source, into its change log.
 
     A batch that an earlier try recorded but did not append comes first, alone. If the source has no new
-    input, no job runs. The apply that follows (``request.after``) runs in the same application; a separate
-    run confirms its outcome.
+    input, no job runs. The applies that follow (``request.after``) run in the same application; separate
+    runs confirm their outcomes.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         has_failed = saved_plan.failures >= _FAILURES and saved_plan.ending_version == plan.ending_version
         spec = replace(
             spec,
-            after=None if self.request.after is None else replace(self.request.after, storage_options=None),
+            after=tuple(replace(one, storage_options=None) for one in self.request.after),
             files=tuple(self._marked(file) for file in spec.files),
             reads_alone=has_failed and bool(spec.files),
         )
@@ -207,7 +207,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         return self._result(plan, ())
 
     async def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> Outcome:
-        then = result.then if result is not None else None
+        then = result.then if result is not None else ()
         seal, commit = own.found[-1]
         if seal.step.kind not in _MOVING:
             name = short_name(self.written_table())

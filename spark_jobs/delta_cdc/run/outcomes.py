@@ -106,8 +106,8 @@ class Outcome:
     :param backup: the newest seal in full
         (:meth:`delta_cdc.planning.reconcile.WatermarkBackup.to_dict`), for a store outside the target; it is
         not published either
-    :param then: of an ingest: the result that the same application reported for the apply after it. Only the
-        target's log confirms that apply
+    :param then: of an ingest: the results that the same application reported for the applies after it. Only
+        the targets' logs confirm them
     :param effort: what the run took
     """
 
@@ -137,7 +137,7 @@ class Outcome:
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     plan_key: str = field(default="", repr=False, compare=False)
     backup: dict[str, Any] | None = field(default=None, repr=False, compare=False)
-    then: JobResult | None = field(default=None, repr=False, compare=False)
+    then: tuple[JobResult, ...] = field(default=(), repr=False, compare=False)
     effort: Effort = field(default_factory=Effort, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:

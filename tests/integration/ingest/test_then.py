@@ -68,7 +68,7 @@ def both(flow: Deliveries, scd: int) -> tuple[Outcome, int]:
     request = IngestRequest(
         pipeline="flow", source=str(flow.source), log=flow.log, options=flow.planned().options
     )
-    return run(replace(request, after=asked(flow, scd)), Services(execute=execute)), len(applications)
+    return run(replace(request, after=(asked(flow, scd),)), Services(execute=execute)), len(applications)
 
 
 @pytest.mark.slow
@@ -77,10 +77,10 @@ def test_missing_is_not_null(spark: SparkSession, tmp_path: Path, scd: int) -> N
     flow = Deliveries(spark, tmp_path)
     flow.deliver("a.json", [event("I", 1, 1, name="a", amount=1), event("I", 1, 2, name="b", amount=5)])
     done, applications = both(flow, scd)
-    assert (done.then and done.then.status, applications) == ("committed", 1)
+    assert ([one.status for one in done.then], applications) == (["committed"], 1)
     flow.deliver("b.json", [event("U", 2, 1, amount=2), event("U", 4, 1, name=None), event("D", 3, 2)])
     done, applications = both(flow, scd)
-    assert (done.then and done.then.status, applications) == ("committed", 1)
+    assert ([one.status for one in done.then], applications) == (["committed"], 1)
     names = ("id", "name", "amount", *(("__START_AT", "__END_AT") if scd == 2 else ()))
     found = sorted((tuple(row[n] for n in names) for row in flow.rows(f"target{scd}")), key=repr)
     if scd == 1:
@@ -115,12 +115,61 @@ def test_the_apply_uses_the_rows_that_its_ingest_wrote(
     for number, events in enumerate(later, 1):
         flow.deliver(f"{number}.json", events)
         done, applications = both(flow, scd)
-        assert (done.then and done.then.status, applications) == ("committed", 1)
+        assert ([one.status for one in done.then], applications) == (["committed"], 1)
         assert apply_after(spark, alone).status == "committed"
         found, read = (sorted(map(repr, flow.rows(name))) for name in (f"target{scd}", "by_itself"))
         assert found == read
     assert taken == [True] * len(later)
     assert not written_rows._kept
+
+
+def test_one_application_ingests_a_log_and_applies_it_into_two_targets(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two other pipelines have targets of their own. Both use the rows that the ingest wrote."""
+    taken = noted(monkeypatch)
+    flow = Deliveries(spark, tmp_path)
+    source = str(flow.source)
+    options = ingest_options({"source": source, **flow.arguments()})
+    ingest = IngestRequest(pipeline="flow", source=source, log=flow.log, options=options)
+    appliers = [replace(asked(flow, scd), pipeline=f"type_{scd}") for scd in (1, 2)]
+    jobs = [*(PipelineJob(apply=one) for one in appliers), PipelineJob(ingest=ingest)]
+    applications: list[list[str]] = []
+
+    def execute(spec: BatchSpec) -> JobResult:
+        applications.append([part.pipeline for part in spec.parts])
+        return job.run(spark, spec)
+
+    deliveries = [
+        [event("I", key, key, name=f"n{key}", amount=key) for key in range(4)],
+        [event("U", 10, 1, name="b"), event("D", 11, 2)],
+        [event("U", 20, 1, amount=None)],
+    ]
+    for number, events in enumerate(deliveries):
+        flow.deliver(f"{number}.json", events)
+        done = run_batch(jobs, Services(execute=execute, say=lambda _: None))
+        assert [one.error for one in done] == [None] * 3
+        assert [one.applied.applied for one in done if one.applied] == [True, True]
+    assert applications == [["flow"]] * 3
+    current, history = (flow.rows(f"target{scd}") for scd in (1, 2))
+    rows = sorted((row["id"], row["name"], row["amount"]) for row in current)
+    assert rows == [(0, "n0", 0), (1, "b", None), (3, "n3", 3)]
+    of_one = [
+        (row["name"], row["amount"], row["__START_AT"], row["__END_AT"]) for row in history if row["id"] == 1
+    ]
+    assert sorted(of_one, key=lambda row: row[2]) == [
+        ("n1", 1, 1, 10),
+        ("b", 1, 10, 20),
+        ("b", None, 20, None),
+    ]
+    assert [row["__END_AT"] for row in history if row["id"] == 2] == [11]
+    # The first load reads the log.
+    assert taken == [True] * 4
+    assert [one.applied.applied for one in run_batch(jobs, Services(execute=execute)) if one.applied] == [
+        False,
+        False,
+    ]
+    assert len(applications) == 3
 
 
 def test_rows_are_used_for_exactly_one_commit(spark: SparkSession, tmp_path: Path) -> None:
@@ -153,10 +202,10 @@ def test_an_apply_that_fails_or_cannot_run_here(
     spark.sql(f"CREATE TABLE delta.`{tmp_path / 'target1'}` USING delta AS SELECT 1 AS other")
     done, _ = both(flow, 1)
     assert done.applied
-    assert done.then is not None
-    assert done.then.status == "failed"
-    assert done.then.error is not None
-    assert done.then.error["class"] == "TargetWithoutWatermark"
+    (then,) = done.then
+    assert then.status == "failed"
+    assert then.error is not None
+    assert then.error["class"] == "TargetWithoutWatermark"
     assert apply_after(spark, asked(flow, 2)).status == "committed"
     assert apply_after(spark, asked(flow, 2)).status == "skipped"
     monkeypatch.setattr(job, "find_spec", lambda name: None)
@@ -270,7 +319,7 @@ def test_an_apply_reads_in_parts_of_its_own(spark: SparkSession, tmp_path: Path)
         after.extend(session.conf.get(name, None) for name in names)
         return JobResult("committed")
 
-    assert engine.run(spark, flow.planned(), after=then).then is not None
+    assert engine.run(spark, flow.planned(), after=[then]).then == (JobResult("committed"),)
     assert after == [spark.conf.get(name, None) for name in names]
 
 
@@ -318,7 +367,8 @@ def test_a_log_is_applied_by_hand_with_keys_alone(spark: SparkSession, tmp_path:
         asked = {**flow.arguments(**given), "source": str(flow.source), "log": flow.log}
         batch, apply = requests({**asked, "target": str(tmp_path / "target"), "pipeline": "all"})
         assert batch is not None
-        assert run(replace(batch, after=apply), Services(execute=partial(job.run, spark))).then
+        assert apply is not None
+        assert run(replace(batch, after=(apply,)), Services(execute=partial(job.run, spark))).then
         assert apply_changes(spark, flow.log, by_hand, **given).applied  # type: ignore[arg-type]
         flow.deliver("b.json", [event("U", 2, 1, amount=2), event("U", 4, 1, name=None), event("D", 3, 2)])
     columns = spark.read.format("delta").load(by_hand).columns

@@ -129,13 +129,15 @@ def test_a_batch_whose_rows_the_target_refuses(
     steps.apply()
     spark.sql(f"INSERT INTO delta.`{source.path}` VALUES (NULL, 'without key', 1)").collect()
     steps.read()
-    refused = [pytest.raises(NullKey, steps.apply).value]
+    with pytest.raises(NullKey) as first:
+        steps.apply()
     spark.sql(f"DELETE FROM delta.`{source.path}` WHERE id IS NULL").collect()
     steps.read()
-    refused.append(pytest.raises(NullKey, steps.apply).value)
+    with pytest.raises(NullKey) as second:
+        steps.apply()
     way = f"The batch in {tmp_path / 'staging'} keeps the rows: after the correction, run once with "
     way += "mode='reload' and without staging."
-    assert [error.remedy.endswith(f" {way}") for error in refused] == [True, True]
+    assert [one.value.remedy.endswith(f" {way}") for one in (first, second)] == [True, True]
     steps.apply(mode="reload", staging=None)
     assert held(spark, target) == current(source.states[-1])
     source.update(spark, {1: ("c", 1)})

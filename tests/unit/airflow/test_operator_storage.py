@@ -221,7 +221,7 @@ def test_a_driver_that_applies_after_an_ingest_plans_with_the_same_options(
     stand_in: StandIn, lake: str, bundled: bool
 ) -> None:
     _keeping_file(stand_in, "DELTA_CDC_STORAGE_OPTIONS")
-    spec: specs.Spec = ingest_spec("/landing", "/lake/log", after=after("/lake/t"))
+    spec: specs.Spec = ingest_spec("/landing", "/lake/log", after=(after("/lake/t"),))
     ran(operator(delta_conn_id=lake), specs.BatchSpec(run_id="r", parts=(spec,)) if bundled else spec)  # type: ignore[arg-type]
     _nothing_secret_on_the_command_line(stand_in)
     assert SECRET not in json.dumps(stand_in.spec)
@@ -376,7 +376,7 @@ def test_azures_confs_name_the_host_of_every_table(kind: str, records: Records, 
         "read": ReadSpec(**reading, steps=(step("apply"),)),
         "commit": ReadSpec(**reading, steps=(step("commit"),)),
         "enable": specs.EnableSpec(run_id="r", tables=tuple(uris)),
-        "ingest": ingest_spec(uris[0], uris[1], after=after(uris[2])),
+        "ingest": ingest_spec(uris[0], uris[1], after=(after(uris[2]),)),
         "bundle": specs.BatchSpec(
             run_id="r", parts=(ingest_spec(uris[0], uris[1]), ingest_spec(uris[0], uris[2]))
         ),

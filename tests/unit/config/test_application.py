@@ -55,7 +55,7 @@ def ingest(source: str, kind: Any, target: str) -> IngestSpec:
         quarantine_uri="/q",
         options=options,
         steps=(STEP,),
-        after=after(target),
+        after=(after(target),),
     )
 
 
@@ -143,7 +143,7 @@ def test_a_quick_start_is_for_small_work_alone(
     monkeypatch.setattr("delta_cdc.cli.application.job_size", lambda *_: TINY + larger)
     request = ApplyRequest(pipeline="p", source="/l", target="/t", options=ApplyOptions(keys=("id",)))
     asked = [request] if applies else []
-    spec = replace(ingest("/files", "files", "/t"), after=then)
+    spec = replace(ingest("/files", "files", "/t"), after=() if then is None else (then,))
     theirs = {"spark.sql.codegen.wholeStage": "mine"}
     for conf, expected in (({}, INTERPRETED), (theirs, {**INTERPRETED, **theirs})):
         started.clear()

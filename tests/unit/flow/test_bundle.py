@@ -42,15 +42,19 @@ class Table:
 
     world: World
     target: LogTable
+    #: Of a pipeline that only applies a log: the log, and its name.
+    log: str = ""
+    name: str = ""
 
     @property
     def apply(self) -> ApplyRequest:
+        of_log = {"source": self.log, "source_kind": "change_log", "sequence_by": "_sequence"}
         _, apply = requests(
             {
-                "pipeline": self.world.pipeline,
+                "pipeline": self.name or self.world.pipeline,
                 "keys": ["id"],
-                "log": str(self.world.root / "log"),
                 "target": self.target.uri,
+                **(of_log if self.log else {"log": str(self.world.root / "log")}),
             },
             run_id="r",
             ingest=False,
@@ -118,16 +122,20 @@ class Lake:
         instead = self.instead.pop(spec.pipeline, None)
         if instead is not None:
             return instead(spec)
-        table = self.tables[spec.pipeline]
+        table = next(one for one in self.tables.values() if spec.pipeline in (one.name, one.world.pipeline))
         if isinstance(spec, ApplySpec):
-            return table.applied(spec)
+            return self.tables[spec.pipeline].applied(spec)
         result = table.world.engine(spec)
-        if result.status != "committed" or spec.after is None or not self.applies:
+        if result.status != "committed" or not self.applies:
             return result
+        return replace(result, then=tuple(map(self.applied_after, spec.after)))
+
+    def applied_after(self, request: ApplyRequest) -> JobResult:
         from delta_cdc.run.flows import run
 
-        done = run(spec.after, Services(execute=table.applied, say=lambda line: None))
-        return replace(result, then=JobResult("committed" if done.applied else "skipped"))
+        table = next(one for one in self.tables.values() if one.apply.target == request.target)
+        done = run(request, Services(execute=table.applied, say=lambda line: None))
+        return JobResult("committed" if done.applied else "skipped")
 
     def run(
         self, execute: Any = None, pipeline_jobs: list[PipelineJob] | None = None
@@ -142,7 +150,10 @@ class Lake:
             ),
             run_id="r",
         )
-        return {result.pipeline: result for result in made}
+        names = [result.pipeline for result in made]
+        return {
+            ("in" if name not in self.tables else name): one for name, one in zip(names, made, strict=True)
+        }
 
     def publish(self, results: dict[str, PipelineResult]) -> None:
         for result in results.values():
@@ -211,6 +222,78 @@ def test_a_log_that_was_not_applied_yet(lake: Lake) -> None:
     assert parts(lake) == [["apply one", "ingest two", "ingest three"]]
 
 
+@dataclass
+class Two:
+    """A log that one pipeline ingests, and two others apply into targets of their own."""
+
+    lake: Lake
+
+    def __post_init__(self) -> None:
+        self.lake.tables = {"in": self.lake.tables.pop("one")}
+        table = self.lake.tables["in"]
+        for name in ("rows", "history"):
+            target = LogTable(self.lake.root / name, table_id=name)
+            self.lake.tables[name] = replace(
+                table, target=target, log=str(table.world.root / "log"), name=name
+            )
+
+    def jobs(self, **changed: Any) -> list[PipelineJob]:
+        appliers = [self.lake.tables[name].apply for name in ("rows", "history")]
+        ingest = PipelineJob(ingest=self.lake.tables["in"].world.request())
+        return [PipelineJob(apply=appliers[0]), ingest, PipelineJob(apply=replace(appliers[1], **changed))]
+
+    def run(self, **changed: Any) -> dict[str, tuple[bool | None, bool | None, str]]:
+        self.lake.bundles.clear()
+        return did(self.lake.run(pipeline_jobs=self.jobs(**changed)))
+
+
+def test_the_application_of_an_ingest_does_the_applies_of_other_pipelines(lake: Lake) -> None:
+    two = Two(lake)
+    done = {"rows": (None, True, ""), "in": (True, None, ""), "history": (None, True, "")}
+    assert two.run() == done
+    assert parts(lake) == [["ingest one"]]
+    (ingest,) = lake.bundles[0].parts
+    assert [one.pipeline for one in ingest.after] == ["rows", "history"]
+    assert any("rows: Already applied by this run: " in line for line in lake.said)
+    lake.saved_plans = PlansInMemory()
+    idle = {"rows": (None, False, ""), "in": (False, None, ""), "history": (None, False, "")}
+    assert (two.run(), lake.bundles) == (idle, [])
+
+
+@pytest.mark.parametrize(
+    "changed", [{"max_versions": 1}, {"storage_options": {"key": "of another store"}}], ids=str
+)
+def test_an_apply_that_needs_an_application_of_its_own(lake: Lake, changed: dict[str, Any]) -> None:
+    two = Two(lake)
+    assert [one[2] for one in two.run(**changed).values()] == ["", "", ""]
+    assert parts(lake) == [["ingest one"], ["apply history"]]
+
+
+@pytest.mark.parametrize(
+    ("error", "rounds", "outcome"),
+    [
+        (ConflictingEvents("Tied.", remedy="untie."), [], (None, None, "ConflictingEvents")),
+        (WatermarkExpired("Gone.", remedy="drop it."), [["apply rows"]], (None, True, "")),
+    ],
+    ids=["failed", "lacked something"],
+)
+def test_an_apply_of_another_pipeline_that_failed_there(
+    lake: Lake, error: DeltaCdcError, rounds: list[Any], outcome: Any
+) -> None:
+    """It stops neither the ingest nor the other one."""
+    two = Two(lake)
+
+    def failing(spec: IngestSpec | ApplySpec) -> JobResult:
+        assert isinstance(spec, IngestSpec)
+        done = lake.tables["in"].world.engine(spec)
+        failed = JobResult("failed", error=error.to_dict())
+        return replace(done, then=(failed, lake.applied_after(spec.after[1])))
+
+    lake.instead["one"] = failing
+    assert two.run() == {"rows": outcome, "in": (True, None, ""), "history": (None, True, "")}
+    assert parts(lake)[1:] == rounds
+
+
 @pytest.mark.parametrize("changed", [{"max_versions": 1}, {"max_bytes": 1}, {"mode": "reload"}])
 def test_an_apply_that_would_do_more_a_second_time_is_done_once(lake: Lake, changed: dict[str, Any]) -> None:
     one = lake.tables["one"]
@@ -220,7 +303,7 @@ def test_an_apply_that_would_do_more_a_second_time_is_done_once(lake: Lake, chan
     assert parts(lake)[-2:] == [["ingest one"], ["apply one"]]
     (ingest,) = lake.bundles[-2].parts
     assert isinstance(ingest, IngestSpec)
-    assert ingest.after is None
+    assert ingest.after == ()
 
 
 def test_applies_alone_and_ingests_alone(lake: Lake) -> None:
@@ -266,7 +349,7 @@ def test_an_apply_that_failed_in_the_same_application(
     def failing(spec: IngestSpec | ApplySpec) -> JobResult:
         assert isinstance(spec, IngestSpec)
         done = lake.tables["two"].world.engine(spec)
-        return replace(done, then=JobResult("failed", error=error.to_dict()))
+        return replace(done, then=(JobResult("failed", error=error.to_dict()),))
 
     lake.instead["two"] = failing
     assert did(lake.run()) == all_are(DONE, two=two)
@@ -280,7 +363,7 @@ def test_the_try_after_rows_that_could_not_be_applied_takes_their_correction(lak
     def failing(spec: IngestSpec | ApplySpec) -> JobResult:
         assert isinstance(spec, IngestSpec)
         done = lake.tables["two"].world.engine(spec)
-        return replace(done, then=JobResult("failed", error=error.to_dict()))
+        return replace(done, then=(JobResult("failed", error=error.to_dict()),))
 
     lake.instead["two"] = failing
     first = lake.run()["two"]

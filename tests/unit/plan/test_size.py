@@ -126,11 +126,11 @@ JOBS: dict[str, tuple[Callable[[Tables], Any], int | None]] = {
     "records": (_of_files(offsets=(OffsetRange("t", 0, 5, 8),)), 3 * 1024 // 4),
     "records, some of them again": (_of_files(offsets=(OffsetRange("t", 0, 5, 8, True),)), None),
     "files, and an apply of all the log holds": (
-        lambda t: (t.sealed(3), _ingest(t, after=t.request()))[1],
+        lambda t: (t.sealed(3), _ingest(t, after=(t.request(),)))[1],
         2 * 10 + 500 + 100,
     ),
     "files, and an apply to none yet": (
-        lambda t: _ingest(t, log_uri=t.staging.uri, after=t.request()),
+        lambda t: _ingest(t, log_uri=t.staging.uri, after=(t.request(),)),
         2 * 10,
     ),
     "two targets compared": (_verify, 100 + 200),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -47,7 +48,7 @@ from delta_cdc.spark.sealed.steps import NotCommitted, SealedSteps
 from delta_cdc.spark.sessions import FEW_BYTES, hide_statements, private_session, shuffle_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from delta_cdc.core.spec import SourceFile
     from delta_cdc.core.steps import Step
@@ -99,14 +100,15 @@ def run(
     spark: SparkSession,
     spec: IngestSpec,
     kafka_options: Mapping[str, str] | None = None,
-    after: Callable[[SparkSession], JobResult] | None = None,
+    after: Sequence[Callable[[SparkSession], JobResult]] = (),
     reads: Callable[[str], object] = log.debug,
 ) -> JobResult:
     """Ingest one batch.
 
     :param kafka_options: how to reach the brokers; None: use the options that this driver was started with
-    :param after: runs in the same session once the batch is in the log, even if another driver ingested it;
-        the session keeps the rows of the commit (:mod:`delta_cdc.spark.written_rows`). Its result is ``then``
+    :param after: what runs in the same session once the batch is in the log, even if another driver ingested
+        it; the session keeps the rows of the commit (:mod:`delta_cdc.spark.written_rows`). The results are
+        ``then``
     :param reads: takes what is read next: the location of a file that is read alone, or "" for the batch
     :return: ``committed``; ``skipped`` or ``conflict`` if another driver recorded or committed a batch with
         this number; ``stale`` if files or the log changed after planning
@@ -122,14 +124,14 @@ def run(
             hide_statements(session)
         steps = IngestSteps(session, spec, kafka_options, reads)
         result = steps.run()
-        if after is None or result.status not in ("committed", "skipped"):
+        if not after or result.status not in ("committed", "skipped"):
             return result
         # The rows are materialised: what follows reads tables, in parts of their own.
         restore_splits(session)
-        if steps.written is None:
-            return replace(result, then=after(session))
-        with written_rows.kept(session, spec.log_uri, *steps.written):
-            return replace(result, then=after(session))
+        with ExitStack() as stack:
+            if steps.written is not None:
+                stack.enter_context(written_rows.kept(session, spec.log_uri, *steps.written))
+            return replace(result, then=tuple(follow(session) for follow in after))
 
 
 class IngestSteps(SealedSteps[IngestSpec, Batch]):
