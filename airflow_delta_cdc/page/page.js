@@ -337,7 +337,8 @@ const Row = ({ item, trend, withGroup }) => {
       "td",
       { className: "nowrap", title: "Version of the source that is in the target, of the newest one at the last look" },
       number(item.version),
-      item.source_version === undefined ? null : h("span", { style: { color: "var(--chakra-colors-fg-muted)" } }, ` of ${number(item.source_version)}`),
+      // A failed run has not looked: "8 of 8" beside an unknown lag would say that nothing is missing.
+      item.source_version === undefined || item.lag_versions === undefined ? null : h("span", { style: { color: "var(--chakra-colors-fg-muted)" } }, ` of ${number(item.source_version)}`),
     ),
     h(
       "td",
@@ -952,7 +953,7 @@ const One = ({ again, error, item }) => {
       Flex,
       { gap: 3, wrap: "wrap" },
       h(Fact, { label: "Behind", note: item.behind_since ? `oldest change: ${clock(item.behind_since)}` : item.lag_versions ? "without changes of rows" : undefined }, lag(item)),
-      h(Fact, { label: "Watermark", note: item.source_version === undefined ? "newest of the source: unknown" : `newest of the source: ${number(item.source_version)}` }, number(item.version)),
+      h(Fact, { label: "Watermark", note: item.source_version === undefined ? "newest of the source: unknown" : `newest of the source${item.lag_versions === undefined ? " at the last look" : ""}: ${number(item.source_version)}` }, number(item.version)),
       h(Fact, { label: "Last run", note: run?.seconds ? `took ${duration(run.seconds)}` : undefined, title: run?.started }, run ? h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, `${outcome(run)}, ${run.started ? ago(run.started) : "queued"}`) : "\u2013"),
       h(Fact, { label: "Rows of the last run" }, h(Moved, { rows: item.rows })),
       h(Fact, { label: "Quarantined by it" }, number(item.quarantined)),

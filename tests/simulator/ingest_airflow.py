@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import JobFailed
@@ -40,21 +41,24 @@ class IngestAirflow(Airflow):
         plans = Plans(self.world, one)
         work = self._work(one, plans)
         services = Services(execute=self.executed, say=lambda line: None, sleep=self.slept)
-        (outcome,) = run_batch([work], services, run_id=one.run_id)
-        self._refuse_own(outcome.error)
-        if outcome.error is not None:
-            raise outcome.error
+        outcomes = run_batch(self._jobs(work), services, run_id=one.run_id)
+        for error in (outcome.error for outcome in outcomes):
+            self._refuse_own(error)
+            if error is not None:
+                raise error
         self.world.hub.running.phase = "publish"
-        ingested = outcome.ingested.to_dict() if outcome.ingested is not None else None
-        applied = outcome.applied.to_dict() if outcome.applied is not None else None
+        of_ingest = next((outcome.ingested for outcome in outcomes if outcome.ingested is not None), None)
+        of_apply = next((outcome.applied for outcome in outcomes if outcome.applied is not None), None)
+        ingested = of_ingest.to_dict() if of_ingest is not None else None
+        applied = of_apply.to_dict() if of_apply is not None else None
         self.request("xcom")
         one.xcom = {"ingested": ingested, "applied": applied}
-        copied = outcome.applied.backup if outcome.applied is not None else None
+        copied = of_apply.backup if of_apply is not None else None
         if not self.asks("backup_set") and copied is not None:
             self.backups[one.pipeline] = copied
         if work.apply is not None:
             plans.delete(since_key(work.apply))
-        for result in (outcome.ingested, outcome.applied):
+        for result in (of_ingest, of_apply):
             if result is not None:
                 forget_saved_plans(result, plans)
         moved = [result for result in (ingested, applied) if result is not None and result["applied"]]
@@ -66,6 +70,12 @@ class IngestAirflow(Airflow):
             "ingest": ingested,
             "apply": applied,
         }
+
+    def _jobs(self, work: PipelineJob) -> list[PipelineJob]:
+        """Return the jobs of a run: one, or that of the apply and that of the ingest for which it waits."""
+        if not self.world.schedule.beside or work.ingest is None or work.apply is None:
+            return [work]
+        return [replace(work, ingest=None), replace(work, apply=None)]
 
     def _work(self, one: DagRun, plans: Plans) -> PipelineJob:
         schedule, world = self.world.schedule, self.world
