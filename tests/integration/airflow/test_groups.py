@@ -256,15 +256,18 @@ def test_three_tables_of_65(airflow: Airflow, tmp_path: Path) -> None:
     )
 
     failed = (("apply", done.tasks["apply[t30]"]["index"]), ("publish", None))
-    pipelines = configuration["pipelines"]
-    other = {**pipelines, "t00": {**pipelines["t00"], "where": "id > 0"}}
-    group(airflow, "feeds", {**configuration, "pipelines": other})
+    edited, of_another = (
+        {**configuration["pipelines"], name: {**configuration["pipelines"][name], "where": "id > 0"}}
+        for name in ("t30", "t00")
+    )
+    group(airflow, "feeds", {**configuration, "pipelines": edited})
     refused = airflow.clear(file, done.run, *failed, dag="feeds")
     assert states(refused)["apply[t30]"] == "failed"
     assert "ConfigurationChanged: " in refused.log
     assert refused.processes == []
 
-    group(airflow, "feeds", configuration)
+    # An edit of another table refuses nothing.
+    group(airflow, "feeds", {**configuration, "pipelines": of_another})
     DeltaTable(str(tmp_path / "target30")).alter.drop_constraint("small")
     healed = succeeded(airflow.clear(file, done.run, *failed, dag="feeds"))
     assert healed.submits == 1, "the table alone"

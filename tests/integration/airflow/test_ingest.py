@@ -55,11 +55,11 @@ from airflow_delta_cdc.operators import DeltaIngestChangesOperator
 announce = publishing.announce
 
 
-def dies(context, *rest):
+def dies(operator, context, *rest):
     # Other tests use the same Airflow.
     if context["ti"].dag_id == {name!r} and context["params"]["dies"] and context["ti"].try_number == 1:
         raise RuntimeError("the worker died, and had committed")
-    announce(context, *rest)
+    announce(operator, context, *rest)
 
 
 publishing.announce = dies
