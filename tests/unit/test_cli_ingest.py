@@ -58,7 +58,7 @@ def test_what_an_ingest_would_take(world: World, capsys: Said) -> None:
     assert "to do      2 files (" in said
     assert "2026-01-02/b.json" in said
     assert look(world, "--max-files", "1") == 0
-    assert "left       1 files" in capsys.readouterr().out
+    assert "left       1 file\n" in capsys.readouterr().out
     assert look(world, "--glob", "b*") == 0
     assert "to do      1 file (" in capsys.readouterr().out
     assert not (world.root / "log").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from delta_cdc.core.text_table import grid, width
+from delta_cdc.core.text_table import grid, named_counts, width
 
 
 def test_columns_are_aligned_and_numbers_stand_at_the_right() -> None:
@@ -47,3 +47,9 @@ def test_a_caller_may_allow_wider_values() -> None:
     long = "x" * 61
     assert long not in grid([{"counts": long}])
     assert long in grid([{"counts": long}], widest=61)
+
+
+def test_one_of_a_thing_is_singular() -> None:
+    counts = {"events": 1, "files": 2, "inserted": 1, "rule:no_minors": 1, "rule:names": 1, "offsets": 0}
+    assert named_counts(counts) == "1 event, 2 files, 1 inserted, 1 rule:no_minors, 1 rule:names, 0 offsets"
+    assert named_counts({}) == ""

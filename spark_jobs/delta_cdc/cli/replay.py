@@ -27,7 +27,7 @@ from delta_cdc.core.option import options_in
 from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.requests import ApplyRequest
-from delta_cdc.core.text_table import plural
+from delta_cdc.core.text_table import named_counts, plural
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.value_rules import value_rules
 from delta_cdc.delta_log.table import run_sync
@@ -111,7 +111,7 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
             configured = {"rules": None, **configured}
         counts = again(spark, arguments, configured, table, seal, common)
     rest = run_sync(rows_held(quarantine, one.pipeline, options))
-    print(", ".join(f"{count} {name}" for name, count in counts.items()) or "nothing moved")
+    print(named_counts(counts) or "nothing moved")
     if rest:
         query = (
             f"SELECT reason, count(*) FROM {sql.table(quarantine)} "

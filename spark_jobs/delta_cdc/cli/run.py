@@ -12,7 +12,7 @@ from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import refuse, single_driver
 from delta_cdc.cli.work import jobs_of, takes_work, working
 from delta_cdc.core.quarantine import then_replay, where_rows_are
-from delta_cdc.core.text_table import grid
+from delta_cdc.core.text_table import grid, named_counts
 from delta_cdc.run.batch import run_batch
 from delta_cdc.run.loop import Services
 
@@ -106,5 +106,5 @@ def _row(result: PipelineResult) -> dict[str, Any]:
 
 
 def _for_people(row: dict[str, Any]) -> dict[str, Any]:
-    counts = ", ".join(f"{count} {name}" for name, count in row["counts"].items() if count)
+    counts = named_counts({name: count for name, count in row["counts"].items() if count})
     return {name: value for name, value in row.items() if name != "error"} | {"counts": counts}

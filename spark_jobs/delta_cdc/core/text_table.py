@@ -94,3 +94,14 @@ def _text(value: Any) -> str:
 def plural(count: int, word: str) -> str:
     """Return a count and a word, which gets an s unless the count is 1."""
     return f"{count} {word}{'' if count == 1 else 's'}"
+
+
+def named_counts(counts: Mapping[str, int]) -> str:
+    """Return counts and their names as one text, such as ``1 event, 2 inserted``; "" without any.
+
+    :param counts: by names; those of things are in the plural. A rule's name is as the user wrote it
+    """
+    return ", ".join(
+        plural(count, name[:-1]) if name.endswith("s") and ":" not in name else f"{count} {name}"
+        for name, count in counts.items()
+    )

@@ -13,6 +13,7 @@ from uuid import uuid4
 from delta_cdc.core.commit_safety import CONDITIONAL_STORE, LINK_STORE, log_store, unsafe_log_store
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.storage_options import is_local, is_s3
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.delta_log.store import open_store
 from delta_cdc.delta_log.table import DeltaLog, run_sync
@@ -177,7 +178,7 @@ def table(
         log = DeltaLog(uri, patient(storage_options, timeout) if "://" in uri else None)
         newest = run_sync(log.newest_version())
         state = run_sync(log.snapshot(newest))
-        return ok(f"{uri}: version {newest}, {state.num_files} files, by the log alone")
+        return ok(f"{uri}: version {newest}, {plural(state.num_files, 'file')}, by the log alone")
 
     checks = [Check("table-log", readable)]
     if is_s3(uri) or is_local(uri) or "://" not in uri:

@@ -17,7 +17,7 @@ from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
 from delta_cdc.core.spec import IngestSpec, SourceFile
 from delta_cdc.core.steps import NoRows, Records, Step
-from delta_cdc.core.text_table import plural
+from delta_cdc.core.text_table import named_counts, plural
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.table import run_sync
@@ -117,7 +117,7 @@ class IngestPlan:
             for part in self.spec.offsets:
                 yield "", f"{part.topic} {part.partition}: {part.starting_offset}-{part.ending_offset - 1}"
         for unit, count in self.left.items():
-            yield "left", f"{count} {unit}"
+            yield "left", named_counts({unit: count})
         for note in self.notes:
             yield "note", note
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.text_table import plural
 from delta_cdc.planning.ingest_batches import Standing, partition_name
 from delta_cdc.planning.plan import readable
 from delta_cdc.planning.taken_files import taken
@@ -45,7 +46,7 @@ class IngestStatus:
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield readable lines, each with its label."""
         if self.files or not self.positions:
-            yield "taken", f"{self.files} files, {readable(self.size)}"
+            yield "taken", f"{plural(self.files, 'file')}, {readable(self.size)}"
         for name, position in sorted(self.positions.items()):
             yield "taken", f"{name} up to offset {position}"
         if self.pending is not None:

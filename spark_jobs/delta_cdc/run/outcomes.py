@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from delta_cdc.core.text_table import named_counts
 from delta_cdc.planning.written import sealed_counts
 
 if TYPE_CHECKING:
@@ -172,4 +173,4 @@ def total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "no rows"
+    return named_counts(counts) or "no rows"

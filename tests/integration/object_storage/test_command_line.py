@@ -71,5 +71,5 @@ def test_what_is_in_quarantine(on_lake: SparkSession, lake: Lake, tmp_path: Path
     )
     told = json.dumps({**adapter, "operations": {"NEW": "upsert"}})
     replay = ("replay", f"p={lake.uri('log')}", "--adapter-options", told, "--single-driver")
-    assert "1 events" in said(lake, *replay)
+    assert "1 event" in said(lake, *replay)
     assert sorted(row["id"] for row in rows(lake.folder / "log")) == [1, 2]

@@ -136,7 +136,7 @@ def test_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--table", table.uri, "--json"]) == 0
     (found,) = (one for one in json.loads(capsys.readouterr().out)["checks"] if one["name"] == "table-log")
     assert found["status"] == "ok"
-    assert "version 1, 1 files" in found["found"]
+    assert "version 1, 1 file," in found["found"]
     assert main(["doctor", "--table", str(tmp_path / "gone")]) == 1
     assert "TableNotFound" in capsys.readouterr().out
 

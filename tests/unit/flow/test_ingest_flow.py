@@ -43,7 +43,7 @@ def test_a_batch_is_ingested_and_told(world: World) -> None:
     told = "pipeline seal applied log_table log_table_id log_version counts left bytes_written"
     assert list(done.to_dict()) == [*told.split(), "seconds", "attempts_lost", "timestamp"]
     assert done.bytes_written == 100
-    assert any(line.startswith("Ingested 2 events, 1 files into ") for line in world.said)
+    assert any(line.startswith("Ingested 2 events, 1 file into ") for line in world.said)
 
 
 def test_nothing_new_starts_nothing(world: World, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_what_the_bounds_leave_is_told(world: World) -> None:
     world.deliver("b.json", ["3"])
     done = world.ingest(max_files=1)
     assert done.left == {"files": 1, "bytes": 2}
-    assert world.said[-1].startswith("The next run takes the rest: 1 files, 2 bytes")
+    assert world.said[-1].startswith("The next run takes the rest: 1 file, 2 bytes")
 
 
 def test_a_job_that_dies_after_its_commit_has_committed(world: World) -> None:

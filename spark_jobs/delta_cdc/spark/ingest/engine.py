@@ -261,7 +261,7 @@ def described(spec: IngestSpec) -> str:
         return f"a seal without events for {spec.log_uri}"
     if step.kind == "replay":
         return f"the records in the quarantine {spec.quarantine_uri}"
-    parts = [f"{len(spec.files)} files"] if spec.files else []
+    parts = [plural(len(spec.files), "file")] if spec.files else []
     parts += (
         [f"{sum(p.ending_offset - p.starting_offset for p in spec.offsets)} offsets"] if spec.offsets else []
     )

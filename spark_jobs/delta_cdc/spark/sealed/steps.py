@@ -17,6 +17,7 @@ from delta_cdc.core import failpoints
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import JobResult, SealedSpec
+from delta_cdc.core.text_table import named_counts
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.spark.changes import feed
@@ -240,7 +241,7 @@ class SealedSteps(ABC, Generic[S, P]):
             prepared = self._altered(step, prepared)
         seal = self.seal(step, prepared)
         self.before_commit(step, prepared, seal)
-        counts = ", ".join(f"{count} {name}" for name, count in prepared.counts.items())
+        counts = named_counts(prepared.counts)
         log.info("%s: committing %s%s", pipeline, description, counts and f": {counts}")
         version = self.commit(step, prepared, seal)
         log.info("%s: committed version %s, seal %s", pipeline, version, step.seal_number)
