@@ -203,12 +203,12 @@ def test_status_of_several_pairs(tables: Tables, capsys: pytest.CaptureFixture[s
     tables.sealed(2)
     absent = f"{tables.target.uri}-absent"
     assert main(["status", f"p={tables.target.uri}", f"q={absent}", f"r={tables.target.uri}"]) == 1
-    said = capsys.readouterr().out
-    assert "watermark  2" in said
-    assert "lag        3 versions: 3 commits with changes, 300 B" in said
-    assert f"{absent}: there is no table yet" in said
-    assert f"  target     {absent} (no table: check the path if you expected one)" in said
-    assert "TargetWithoutWatermark" in said
+    output = capsys.readouterr().out
+    assert "watermark  2" in output
+    assert "lag        3 versions: 3 commits with changes, 300 B" in output
+    assert f"{absent}: there is no table yet" in output
+    assert f"  target     {absent} (no table: check the path if you expected one)" in output
+    assert "TargetWithoutWatermark" in output
 
 
 def test_status_as_json(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
