@@ -686,20 +686,20 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
 
 
 def earlier_quarantined(events: Sequence[Event], item: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield a finding for each quarantine that commits before the last run put rows into.
+    """Yield a finding for each quarantine that commits before those of the item's figures put rows into.
 
     What tasks publish does not tell which of these rows are still there.
 
     :param events: of one pipeline, the newest first
     :param item: the pipeline
     """
-    last = item.get("run", {})
+    of_item = {(item.get("as_of"), one["table"]) for one in item.get("in_quarantine", ())}
     held: dict[str, dict[str, Any]] = {}
     for event in events:
-        if (event.dag_id, event.run_id) == (last.get("dag_id"), last.get("run_id")):
-            continue  # The rows of the last run have a finding of their own.
         known = figures(event.extra, event.timestamp)
         for one in known.get("in_quarantine", ()):
+            if (known["as_of"], one["table"]) in of_item:
+                continue  # These rows have a finding of their own.
             newest = held.setdefault(one["table"], {**one, "rows": 0, "as_of": known["as_of"]})
             newest["rows"] += one["rows"]
     for table, one in held.items():

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.core.shadow import Pair
-    from delta_cdc.core.spec import ApplySpec, IngestSpec, Spec
+    from delta_cdc.core.spec import ApplySpec, IngestSpec, JobStatus, Spec
 
     _Run = Callable[[SparkSession, Any], JobResult]
 
@@ -190,13 +190,8 @@ def _ingested(
 ) -> JobResult:
     """Ingest a batch, then apply the log's new content, even if another driver already ingested the batch."""
     after = [
-        partial(
-            apply_after,
-            request=request,
-            storage_options=options,
-            scratch=None if scratch is None else f"{scratch}/{number}",
-        )
-        for number, request in enumerate(spec.after)
+        partial(apply_after, request=request, storage_options=options, scratch=scratch)
+        for request in spec.after
     ]
     try:
         return ingest.run(spark, spec, kafka_options, after, reads)
@@ -274,7 +269,7 @@ def apply_after(
 ) -> JobResult:
     """Apply a change log's events after its target's watermark.
 
-    :param request: the ingest's request, without options of the object store
+    :param request: without options of the object store
     :param storage_options: None uses the file that :data:`STORAGE_OPTIONS` names, if it is set
     :param scratch: a folder for file manifests that this process and Spark's executors can reach; None if
         Spark runs only on this machine
@@ -286,6 +281,7 @@ def apply_after(
         return JobResult("planned", message="not run: obstore is not installed where the driver runs")
     locations = f"{request.source} into {request.target}"
     log.info("%s: applying the log", request.pipeline)
+    began = time.monotonic()
     try:
         options = storage_options if storage_options is not None else _from_environment()
         request = replace(request, storage_options=dict(options) if options else None)
@@ -293,11 +289,13 @@ def apply_after(
         services = Services(execute=partial(execute, spark, options, scratch), say=say)
         outcome = run_alone(Applying, request, services)
     except Exception as error:  # noqa: BLE001 - the ingest stays committed; the result names the error
-        return failed(error, locations, spark)
-    message = f"target version {outcome.target_version}"
-    return JobResult(
-        "committed" if outcome.applied else "skipped", counts=dict(outcome.counts), message=message
-    )
+        result = failed(error, locations, spark)
+    else:
+        status: JobStatus = "committed" if outcome.applied else "skipped"
+        result = JobResult(
+            status, counts=dict(outcome.counts), message=f"target version {outcome.target_version}"
+        )
+    return replace(result, seconds={"work": time.monotonic() - began})
 
 
 def execute(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -50,7 +51,7 @@ def test_records_of_a_log(spark: SparkSession, tmp_path: Path, capsys: Said) -> 
     capsys.readouterr()
     assert main([*replay, "--adapter-options", told]) == 1
     said = capsys.readouterr()
-    assert "1 event" in said.out
+    assert re.search(r"\b1 event\b", said.out)
     assert "1 row still in quarantine" in said.err
     assert rows(spark, log, "id", "n") == [(1, 1), (2, 2)]
     assert rows(spark, tmp_path / "log__quarantine", "raw") == [(lines[2],)]
@@ -110,6 +111,6 @@ def test_a_pipeline_of_a_file(spark: SparkSession, tmp_path: Path, capsys: Said)
     capsys.readouterr()
     assert main(["replay", str(file), "p"]) == 0
     said = capsys.readouterr().out
-    assert "1 event" in said
+    assert re.search(r"\b1 event\b", said)
     assert f"The quarantine {target}__quarantine has no records of pipeline p." in said
     assert rows(spark, log, "id", "n") == [(1, 1), (2, 2)]

@@ -45,7 +45,7 @@ def test_an_apply_that_is_refused_for_its_rows_is_not_tried_again_by_the_worker(
     error = cls("The rows are wrong.", remedy="correct them.")
     then = JobResult("failed", error=error.to_dict())
     found = batch._failed_then(then)
-    assert (found is not None) is cls.of_rows
+    assert (found is not None) is (cls.of_rows or cls is errors.LimitExceeded)
     assert not (cls.of_rows and cls.retryable), "what is refused for its rows is refused again"
 
 

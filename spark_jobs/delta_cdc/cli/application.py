@@ -12,6 +12,9 @@ from delta_cdc import job
 from delta_cdc.cli.common import session
 from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.requests import ApplyRequest
+from delta_cdc.core.rules import known_as
+from delta_cdc.core.spec import IngestSpec
 from delta_cdc.delta_log.file_manifests import prepared
 from delta_cdc.launch.run_folder import run_folder
 from delta_cdc.launch.session import INTERPRETED
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from delta_cdc.cli.pipelines import Chosen
-    from delta_cdc.core.spec import BatchSpec, JobResult
+    from delta_cdc.core.spec import BatchSpec, JobResult, Part
 
 #: Arguments of a group that configure its application; one Spark application can have one value of each.
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
@@ -111,6 +114,16 @@ class Application:
                 kafka_options=self._settings.get("kafka_options"),
             )
 
+    def _applied_later(self, part: Part) -> bool:
+        """Return whether a later batch applies what a part of the first one ingests."""
+        if not isinstance(part, IngestSpec):
+            return False
+        log, here = known_as(part.log_uri), {one.pipeline for one in part.after}
+        return any(
+            isinstance(one, ApplyRequest) and one.pipeline not in here and known_as(one.source) == log
+            for one in self._requests
+        )
+
     def _session(self, first: BatchSpec) -> AbstractContextManager[SparkSession]:
         options = self._settings.get("storage_options")
         places = [
@@ -118,11 +131,7 @@ class Application:
         ]
         topics = [place for place in places if place.startswith("kafka:")]
         # If a later batch applies what this one ingests, its size is unknown.
-        applied = {one.pipeline for one in self._requests if hasattr(one, "target")}
-        follows = any(
-            part.job == "ingest" and not part.after and part.pipeline in applied for part in first.parts
-        )
-        size = math.inf if follows else job_size(first, options)
+        size = math.inf if any(map(self._applied_later, first.parts)) else job_size(first, options)
         return session(
             "delta-cdc run",
             locations=[*first.locations, *(place for place in places if place not in topics)],

@@ -335,7 +335,7 @@ class IngestSpec(SealedSpec):
     offsets: tuple[OffsetRange, ...] = ()
     recorded: bool = False
     horizon: str | None = None
-    after: tuple[ApplyRequest, ...] = ()
+    after: tuple[ApplyRequest, ...] = field(default=(), metadata=OUTSIDE_IDENTITY)
     may_lack_layout: bool = True
     log_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
     reads_alone: bool = field(default=False, metadata=OUTSIDE_IDENTITY)
@@ -386,8 +386,7 @@ class IngestSpec(SealedSpec):
     @property
     def whole_tables(self) -> list[tuple[str, int | None]]:
         """Return the tables of the applies that follow: they read all of the log after their watermarks."""
-        targets = [(one.target, None) for one in self.after]
-        return [(self.log_uri, None), *targets] if targets else []
+        return [(table, None) for one in self.after for table in (self.log_uri, one.target)]
 
     @property
     def reads_topics(self) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
+    LimitExceeded,
     NotADeltaTable,
     TableNotFound,
 )
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     from delta_cdc.run.rounds import Application
 
 logger = logging.getLogger(__name__)
+
+#: The most applies of other pipelines in the application of an ingest, where they run one after the other.
+_MOST_FOLLOWERS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,15 +247,15 @@ class _PipelineRun:
     then: JobResult | None = None
 
     def lead(self, other: _PipelineRun) -> None:
-        """Do the apply of another run in the application of this ingest, if that can read and do the same.
+        """Do the apply of another run in the application of this ingest, if that can do the same.
 
-        The other run begins afterwards: it confirms the commit, or does what is missing.
+        The other run begins afterwards: it confirms the commit, or does what is missing. Comparisons with a
+        shadow are only in the result of its own application.
         """
         ingest, apply = self.pipeline_job.ingest, other.pipeline_job.apply
-        if ingest is None or not _may_come_twice(apply):
+        if ingest is None or apply is None or apply.staging is not None or apply.shadows:
             return
-        assert apply is not None
-        if apply.storage_options == ingest.storage_options:
+        if _may_come_twice(apply) and apply.storage_options == ingest.storage_options:
             self.followers.append(other)
 
     async def run(self, application: Application) -> PipelineResult:
@@ -283,27 +287,45 @@ class _PipelineRun:
         if apply is None or (self.ingested is not None and self.ingested.log_version is None):
             # Without a log there are no changes to apply.
             return None
-        return await Applying(apply, self.services, application.run, wait).run()
+        applied = await Applying(apply, self.services, application.run, wait).run()
+        if self.then is not None:
+            applied.effort.add(self.then.seconds)
+        return applied
 
     async def _ingest(
         self, ingest: IngestRequest, application: Application, wait: Callable[[float], Awaitable[None]]
     ) -> None:
         """Ingest, and let the same application do its own apply and those of the followers."""
         apply = self.pipeline_job.apply
-        runs = [*([self] if _may_come_twice(apply) else []), *self.followers]
+        followers = [one for one in self.followers if await one._may_follow()][:_MOST_FOLLOWERS]
+        runs = [*([self] if _may_come_twice(apply) else []), *followers]
         after = tuple(one.pipeline_job.apply for one in runs if one.pipeline_job.apply is not None)
 
         async def execute(spec: IngestSpec) -> JobResult:
-            # First, the versions of the targets are saved.
-            for one in {id(one): one for one in (self, *runs)}.values():
-                if one.pipeline_job.apply is not None:
-                    await one._know_version_before(one.pipeline_job.apply)
+            if apply is not None:
+                # First, the version of the target is saved.
+                await self._know_version_before(apply)
             return await application.run(spec)
 
         ingesting = Ingesting(replace(ingest, after=after), self.services, execute, wait)
         self.ingested = await ingesting.run()
         for one, result in zip(runs, self.ingested.then, strict=False):
             one.then = result
+            self.ingested.effort.add({name: -seconds for name, seconds in result.seconds.items()})
+
+    async def _may_follow(self) -> bool:
+        """Return whether the apply has a target to add to, whose version is saved now.
+
+        A first load may be large; it runs beside others in an application of its own. An error of the target
+        is that of this run alone, which meets it again.
+        """
+        assert self.pipeline_job.apply is not None
+        try:
+            await self._know_version_before(self.pipeline_job.apply)
+        except DeltaCdcError:
+            logger.debug("Pipeline %s: cannot read its target", self.pipeline_job.pipeline, exc_info=True)
+            return False
+        return self.services.since is not None and self.services.since >= 0
 
     @property
     def saved_plans(self) -> SavedPlans:
@@ -353,7 +375,7 @@ def _may_come_twice(request: ApplyRequest | None) -> bool:
 
 def _failed_then(apply_result: JobResult | None) -> DeltaCdcError | None:
     """Return the named error of an apply in the ingest's application, if a second try would fail in the same
-    way.
+    way: because of the rows, or of how many they are.
 
     Other errors are left to the worker's own apply: the worker may have credentials and a backup of the
     watermark that the driver does not have.
@@ -361,7 +383,7 @@ def _failed_then(apply_result: JobResult | None) -> DeltaCdcError | None:
     if apply_result is None or apply_result.status != "failed" or apply_result.error is None:
         return None
     error = DeltaCdcError.from_dict(apply_result.error)
-    return error if error.of_rows else None
+    return error if error.of_rows or isinstance(error, LimitExceeded) else None
 
 
 def _without_name(pipeline: str, error: Exception) -> DeltaCdcError:

@@ -737,21 +737,29 @@ def test_trends_and_commits() -> None:
 def test_a_clean_run_does_not_hide_what_earlier_ones_left_in_quarantine() -> None:
     record = {"counts": {"quarantined": 1}, "log_table": "/lake/log"}
     events = [
-        event(9, "run_1", counts={"quarantined": 5}),
-        event(8, "r1", counts={"quarantined": 2}),
-        event(7, "r0", counts={"quarantined": 1})._replace(timestamp=NOW - timedelta(days=1)),
+        event(8, "r1", counts={"quarantined": 2}, timestamp=ago(days=1)),
+        event(7, "r0", counts={"quarantined": 1}, timestamp=ago(days=2)),
         event(6, "r0", ingested=record),
         event(5, "r0", counts={"quarantined": "many"}),
     ]
     rows, records = state.earlier_quarantined(events, item(**done()))
     assert rows["text"] == (
         "Earlier commits of those below put 3 rows in quarantine, each with its reason: /lake/b__quarantine. "
-        f"The newest of these commits is of {NOW.isoformat()}."
+        f"The newest of these commits is of {ago(days=1)}."
     )
     assert rows["remedy"].startswith("to see how many are still there, run delta-cdc status")
     assert "put 1 row in quarantine, each with its reason: /lake/log__quarantine." in records["text"]
     assert "the records there" in records["remedy"]
-    assert list(state.earlier_quarantined(events[:1], item(**done()))) == []
+    # While the next run is at work, the figures are those of the last commit, which has its own finding.
+    newest = event(9, "run_1", counts={"quarantined": 5})
+    at_work = {**done(counts={"quarantined": 5}), "runs": [run(2, "running"), run()]}
+    assert item(**at_work)["in_quarantine"][0]["rows"] == 5
+    (found,) = state.earlier_quarantined([newest, *events[:1]], item(**at_work))
+    assert found["text"].startswith("Earlier commits of those below put 2 rows ")
+    # After a failed run, no figures of the last commit are shown.
+    failed_since = {**at_work, "runs": [run(2, "failed"), run()]}
+    assert "in_quarantine" not in item(**failed_since)
+    assert "put 5 rows" in next(state.earlier_quarantined([newest], item(**failed_since)))["text"]
 
 
 @pytest.mark.parametrize("name", ["reload", "repair_of_a_range", "soft_deletes", "dry_run"])

@@ -15,6 +15,7 @@ from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidConfiguration,
     JobFailed,
+    LimitExceeded,
     TargetHistoryChanged,
     WatermarkExpired,
 )
@@ -135,7 +136,7 @@ class Lake:
 
         table = next(one for one in self.tables.values() if one.apply.target == request.target)
         done = run(request, Services(execute=table.applied, say=lambda line: None))
-        return JobResult("committed" if done.applied else "skipped")
+        return JobResult("committed" if done.applied else "skipped", seconds={"work": 2.0})
 
     def run(
         self, execute: Any = None, pipeline_jobs: list[PipelineJob] | None = None
@@ -222,20 +223,21 @@ def test_a_log_that_was_not_applied_yet(lake: Lake) -> None:
     assert parts(lake) == [["apply one", "ingest two", "ingest three"]]
 
 
-@dataclass
 class Two:
-    """A log that one pipeline ingests, and two others apply into targets of their own."""
+    """A log that one pipeline ingests, and two others apply into targets of their own; a file is new."""
 
-    lake: Lake
-
-    def __post_init__(self) -> None:
-        self.lake.tables = {"in": self.lake.tables.pop("one")}
-        table = self.lake.tables["in"]
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        lake.tables = {"in": lake.tables.pop("one")}
+        table = lake.tables["in"]
         for name in ("rows", "history"):
-            target = LogTable(self.lake.root / name, table_id=name)
-            self.lake.tables[name] = replace(
-                table, target=target, log=str(table.world.root / "log"), name=name
-            )
+            target = LogTable(lake.root / name, table_id=name)
+            lake.tables[name] = replace(table, target=target, log=str(table.world.root / "log"), name=name)
+        self.run()
+        # First loads may be large: they are beside each other in an application of their own.
+        assert parts(lake) == [["ingest one"], ["apply rows", "apply history"]]
+        lake.saved_plans = PlansInMemory()
+        table.world.deliver("b.json", ["x"])
 
     def jobs(self, **changed: Any) -> list[PipelineJob]:
         appliers = [self.lake.tables[name].apply for name in ("rows", "history")]
@@ -245,40 +247,81 @@ class Two:
     def run(self, **changed: Any) -> dict[str, tuple[bool | None, bool | None, str]]:
         return did(self.lake.run(pipeline_jobs=self.jobs(**changed)))
 
+    @property
+    def parts(self) -> list[list[str]]:
+        """What each application did since the first loads."""
+        return parts(self.lake)[2:]
 
-def test_the_application_of_an_ingest_does_the_applies_of_other_pipelines(lake: Lake) -> None:
-    two = Two(lake)
-    done = {"rows": (None, True, ""), "in": (True, None, ""), "history": (None, True, "")}
-    assert two.run() == done
-    assert parts(lake) == [["ingest one"]]
+
+@pytest.fixture
+def two(lake: Lake) -> Two:
+    return Two(lake)
+
+
+BOTH = {"rows": (None, True, ""), "in": (True, None, ""), "history": (None, True, "")}
+
+
+def test_the_application_of_an_ingest_does_the_applies_of_other_pipelines(lake: Lake, two: Two) -> None:
+    assert two.run() == BOTH
+    assert two.parts == [["ingest one"]]
     assert any("rows: Already applied by this run: " in line for line in lake.said)
     lake.saved_plans = PlansInMemory()
     idle = {"rows": (None, False, ""), "in": (False, None, ""), "history": (None, False, "")}
-    assert (two.run(), len(parts(lake))) == (idle, 1)
+    assert (two.run(), two.parts) == (idle, [["ingest one"]])
+
+
+def test_the_time_of_each_apply_is_that_of_its_pipeline(lake: Lake, two: Two) -> None:
+    done = lake.run(pipeline_jobs=two.jobs())
+    work = {name: one.effort.seconds.get("work", 0.0) for name, one in done.items()}
+    assert work == {"rows": 2.0, "history": 2.0, "in": -4.0}, "the model's ingest itself takes no time"
+
+
+def test_an_error_of_one_target_is_not_that_of_the_others(lake: Lake, two: Two) -> None:
+    """Its version cannot be read before the ingest."""
+    jobs = two.jobs()
+    assert jobs[0].apply is not None
+    jobs[0] = PipelineJob(apply=replace(jobs[0].apply, target="main.silver.rows"))
+    assert did(lake.run(pipeline_jobs=jobs)) == {**BOTH, "rows": (None, None, "TableNameUnresolved")}
+    assert two.parts == [["ingest one"]]
+
+
+def test_an_apply_of_two_ingests_waits_for_both(lake: Lake, two: Two) -> None:
+    rows, ingest, history = two.jobs()
+    assert ingest.ingest is not None
+    other = replace(ingest.ingest, pipeline="other", source=str(lake.root / "other"))
+    (lake.root / "other").mkdir()
+    results = lake.run(pipeline_jobs=[rows, ingest, PipelineJob(ingest=other), history])
+    assert [one.error for one in results.values()] == [None] * len(results)
+    assert two.parts == [["ingest one"], ["apply rows", "apply history"]]
 
 
 @pytest.mark.parametrize(
-    "changed", [{"max_versions": 1}, {"storage_options": {"key": "of another store"}}], ids=str
+    "changed",
+    [
+        {"max_versions": 1},
+        {"storage_options": {"key": "of another store"}},
+        {"shadowed_by": {"next": "/lake/next"}},
+    ],
+    ids=str,
 )
-def test_an_apply_that_needs_an_application_of_its_own(lake: Lake, changed: dict[str, Any]) -> None:
-    two = Two(lake)
-    assert [one[2] for one in two.run(**changed).values()] == ["", "", ""]
-    assert parts(lake) == [["ingest one"], ["apply history"]]
+def test_an_apply_that_needs_an_application_of_its_own(two: Two, changed: dict[str, Any]) -> None:
+    assert two.run(**changed) == BOTH
+    assert two.parts == [["ingest one"], ["apply history"]]
 
 
 @pytest.mark.parametrize(
     ("error", "rounds", "outcome"),
     [
         (ConflictingEvents("Tied.", remedy="untie."), [], (None, None, "ConflictingEvents")),
+        (LimitExceeded("Too many.", remedy="approve."), [], (None, None, "LimitExceeded")),
         (WatermarkExpired("Gone.", remedy="drop it."), [["apply rows"]], (None, True, "")),
     ],
-    ids=["failed", "lacked something"],
+    ids=["failed", "stopped by a limit", "lacked something"],
 )
 def test_an_apply_of_another_pipeline_that_failed_there(
-    lake: Lake, error: DeltaCdcError, rounds: list[Any], outcome: Any
+    lake: Lake, two: Two, error: DeltaCdcError, rounds: list[Any], outcome: Any
 ) -> None:
     """It stops neither the ingest nor the other one."""
-    two = Two(lake)
 
     def failing(spec: IngestSpec | ApplySpec) -> JobResult:
         assert isinstance(spec, IngestSpec)
@@ -287,8 +330,8 @@ def test_an_apply_of_another_pipeline_that_failed_there(
         return replace(done, then=(failed, lake.applied_after(spec.after[1])))
 
     lake.instead["one"] = failing
-    assert two.run() == {"rows": outcome, "in": (True, None, ""), "history": (None, True, "")}
-    assert parts(lake)[1:] == rounds
+    assert two.run() == {**BOTH, "rows": outcome}
+    assert two.parts[1:] == rounds
 
 
 @pytest.mark.parametrize("changed", [{"max_versions": 1}, {"max_bytes": 1}, {"mode": "reload"}])

@@ -129,6 +129,10 @@ JOBS: dict[str, tuple[Callable[[Tables], Any], int | None]] = {
         lambda t: (t.sealed(3), _ingest(t, after=(t.request(),)))[1],
         2 * 10 + 500 + 100,
     ),
+    "files, and two applies of all the log holds": (
+        lambda t: (t.sealed(3), _ingest(t, after=(t.request(), t.request())))[1],
+        3 * 10 + 2 * (500 + 100),
+    ),
     "files, and an apply to none yet": (
         lambda t: _ingest(t, log_uri=t.staging.uri, after=(t.request(),)),
         2 * 10,
