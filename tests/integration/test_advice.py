@@ -329,7 +329,7 @@ class Days:
 def test_runs_that_have_nothing_to_do(spark: SparkSession, tmp_table: Table) -> None:
     days = Days(spark, tmp_table("source"), tmp_table("target"), 24)
     days.until(23, changes={3.5, 9.5, 20.5}, runs=iter(map(float, range(1, 24))))
-    table = AboutTable("p", days.target, group="g", schedule="0 * * * *")
+    table = AboutTable("p", days.target, group="g", schedule="0 * * * *", tables_of_group=1)
     (found,) = run_sync(advise_all([table], now_ms=days.now(23)))
     (one,) = found
     assert (one.rule, one.table, one.value) == ("idle_runs", "g", "on_change")
