@@ -48,6 +48,8 @@ _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
 _ROWS = ("inserted", "updated", "deleted", "closed")
 _VERSIONS = ("version", "starting_version", "ending_version", "target_version")
+#: The page reads no table.
+_HOW_MANY = "to see how many are still there, run delta-cdc status with the configuration"
 #: Numbers that the page can show.
 _LEAST, _GREATEST = -1e15, 1e15
 #: Figures of the page, and their names in a published lag.
@@ -705,10 +707,11 @@ def earlier_quarantined(events: Sequence[Event], item: Mapping[str, Any]) -> Ite
     for table, one in held.items():
         yield {
             "level": "note",
-            "text": f"Earlier commits of those below put {where_rows_are(one['rows'], table)} "
+            "text": f"Earlier commits (below) put {where_rows_are(one['rows'], table)} "
             f"The newest of these commits is of {one['as_of']}.",
-            "remedy": "to see how many are still there, run delta-cdc status with the configuration. "
-            f"If there are any, {then_repair(is_log=one['is_log'])}",
+            "remedy": f"{_HOW_MANY}."
+            if table in {place for _, place in of_item}
+            else f"{_HOW_MANY}. If there are any, {then_repair(is_log=one['is_log'])}",
         }
 
 

@@ -744,7 +744,7 @@ def test_a_clean_run_does_not_hide_what_earlier_ones_left_in_quarantine() -> Non
     ]
     rows, records = state.earlier_quarantined(events, item(**done()))
     assert rows["text"] == (
-        "Earlier commits of those below put 3 rows in quarantine, each with its reason: /lake/b__quarantine. "
+        "Earlier commits (below) put 3 rows in quarantine, each with its reason: /lake/b__quarantine. "
         f"The newest of these commits is of {ago(days=1)}."
     )
     assert rows["remedy"].startswith("to see how many are still there, run delta-cdc status")
@@ -755,7 +755,10 @@ def test_a_clean_run_does_not_hide_what_earlier_ones_left_in_quarantine() -> Non
     at_work = {**done(counts={"quarantined": 5}), "runs": [run(2, "running"), run()]}
     assert item(**at_work)["in_quarantine"][0]["rows"] == 5
     (found,) = state.earlier_quarantined([newest, *events[:1]], item(**at_work))
-    assert found["text"].startswith("Earlier commits of those below put 2 rows ")
+    assert found["text"].startswith("Earlier commits (below) put 2 rows ")
+    assert found["remedy"].endswith("delta-cdc status with the configuration."), (
+        "the first one names the rest"
+    )
     # After a failed run, no figures of the last commit are shown.
     failed_since = {**at_work, "runs": [run(2, "failed"), run()]}
     assert "in_quarantine" not in item(**failed_since)
