@@ -270,6 +270,41 @@ REPLAYED = IngestSchedule(
 )
 
 
+#: A RESTORE undoes a replay, whose records are in quarantine no more.
+REPLAY_UNDONE = IngestSchedule(
+    995389,
+    "type1",
+    "file",
+    (
+        Event(0, "files", "deliver", number=0),
+        Event(162, "adapter", "correct", number=0),
+        Event(58, "run", "p", number=22),
+        Event(220, "run", "p.replay", number=50),
+        Event(327, "tables", "restore log", number=72),
+    ),
+)
+#: A RESTORE undoes a batch, while the next one is recorded, and not in the log.
+UNDONE_BEFORE = IngestSchedule(
+    995773,
+    "type1",
+    "s3",
+    (
+        Event(1, "files", "grow", number=27),
+        Event(270, "files", "late", number=89),
+        Event(1, "run", "p", number=2),
+        Event(265, "run", "p", number=79),
+        Event(396, "tables", "restore log", number=52),
+        Event(352, "files", "several", number=16),
+        Event(353, "run", "p", number=16),
+        Event(353, "fault", "crash", "log.commit", 33),
+    ),
+    ordered=True,
+    limit=1,
+    etags=False,
+    continues=True,
+)
+
+
 @dataclass(frozen=True)
 class IngestFailure(Failure):
     """A schedule that breaks a rule."""

@@ -14,8 +14,10 @@ from tests.simulator.ingest_schedules import (
     DROPPED,
     READ_AGAIN,
     RECREATED,
+    REPLAY_UNDONE,
     REPLAYED,
     UNDONE,
+    UNDONE_BEFORE,
     drawn,
     outcome,
 )
@@ -97,6 +99,13 @@ def test_records_of_a_dropped_log_stay_in_quarantine_once() -> None:
 
 def test_what_a_replay_took_from_a_dropped_log_does_not_come_again_with_its_file() -> None:
     assert outcome(REPLAYED) is None
+
+
+@pytest.mark.parametrize(
+    "schedule", [REPLAY_UNDONE, UNDONE_BEFORE], ids=["a replay", "the batch before a recorded one"]
+)
+def test_a_restore_of_the_log_undoes(schedule: IngestSchedule) -> None:
+    assert outcome(schedule) is None
 
 
 def test_a_schedule_always_gives_the_same_world() -> None:

@@ -176,6 +176,11 @@ class Standing:
         if self.seal is None:
             alone = not self.recorded.empty and not self.taken.has_others
             return f"The log {self.recorded.target.uri} has events without a record." if alone else ""
+        if self._has_lost_replay:
+            return (
+                f"A RESTORE of the log {self.recorded.target.uri} undid a replay: the quarantine does not "
+                "have its records any more."
+            )
         if self._begun is not None and self.batch.kind is None:
             return f"The record of ingested data has no file of batch {self._begun}."
         if len(self.known.get("void", ())) > _MOST_VOID:
@@ -236,10 +241,23 @@ class Standing:
         return {**entries, **_fitting(entries, ingest=described_ingest(options))}
 
     @property
+    def _has_lost_replay(self) -> bool:
+        """Return whether a RESTORE undid a replay: of its records, only the files are left."""
+        if self.seal is None or self._stored is None:
+            return False
+        return self.taken.has_replays(self.seal.number + 1, self._stored)
+
+    @property
     def _begun(self) -> int | None:
-        """Return the number of the newest recorded batch, if it was never in the log; None otherwise."""
+        """Return the number of the newest recorded batch, if it was never in the log; None otherwise.
+
+        If a RESTORE undid the batch before it, it is not finished either: the next batch has all that came
+        after the batches in the log, so that these stay without a gap.
+        """
         recorded, stored = self.taken.number, self._stored
         if recorded is None or (stored is not None and recorded <= stored):
+            return None
+        if stored is not None and (self.seal is None or self.seal.number < stored):
             return None
         # If the log never had a batch of this pipeline but the record has several, the log was dropped: then
         # do not finish any of them.

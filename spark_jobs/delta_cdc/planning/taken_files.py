@@ -42,7 +42,8 @@ _COLUMNS = {
 #: more.
 _CONCURRENT, _LOCAL = 32, 4
 #: The status in the one row of a batch without files and offsets -> the kind of that batch.
-_WITHOUT = {"replayed": "replay", "resealed": "renew"}
+_REPLAYED = "replayed"
+_WITHOUT = {_REPLAYED: "replay", "resealed": "renew"}
 
 
 #: Identifies one delivery of a file: size, time in epoch milliseconds, and etag ("" without one). A plain
@@ -127,6 +128,18 @@ class Taken:
             files=tuple((row["file"], _identity(row)) for row in rows if row["topic"] is None),
             ranges=tuple(_range(row) for row in rows if row["topic"] is not None),
         )
+
+    def has_replays(self, first: int, last: int) -> bool:
+        """Return whether one of some batches of the pipeline was a replay.
+
+        :param first: number of the first one
+        :param last: number of the last one
+        """
+        import pyarrow.compute as pc
+
+        seal = pc.field("seal")
+        own = (pc.field("pipeline") == self.pipeline) & (seal >= first) & (seal <= last)
+        return bool(self.rows.filter(own & (pc.field("status") == _REPLAYED)).num_rows)
 
     @cached_property
     def silent(self) -> str | None:

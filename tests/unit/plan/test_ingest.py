@@ -275,18 +275,52 @@ def test_a_restored_log_takes_its_batches_again(world: World) -> None:
 
 
 def test_a_restore_with_a_batch_in_between(world: World) -> None:
-    """What is recorded after the RESTORE counts, what was before does not."""
+    """A batch that was recorded after the RESTORE is void, too; the next one has its files."""
     for name in "ab":
         world.deliver(f"{name}.json", [name])
         world.ingest()
     world.log.restore(0)
     dies(world, "recorded")
     plan = world.plan()
-    assert (files(plan), spec_of(plan).recorded) == (["b.json"], True)
+    assert (files(plan), spec_of(plan).recorded) == (["b.json"], False)
     number = spec_of(plan).step.seal_number
-    assert spec_of(plan).step.configuration["void"][1:] == [[number - 1, number - 1]]
+    assert spec_of(plan).step.configuration["void"][1:] == [[number - 2, number - 1]]
     world.drain()
     assert world.events == world.delivered
+
+
+def test_a_restore_undoes_the_batch_before_one_that_was_recorded(world: World) -> None:
+    """Finished, the recorded batch would hide the files before it: the greatest name is taken."""
+    ordered = {"lexical_order": True, "max_files": 1}
+    for name in "abc":
+        world.deliver(f"{name}.json", [name])
+    for _ in range(2):
+        world.ingest(**ordered)
+    dies(world, "recorded", **ordered)
+    world.log.restore(0)
+    assert files(world.plan(lexical_order=True)) == ["b.json", "c.json"]
+    world.drain(**ordered)
+    assert world.events == world.delivered
+
+
+def test_a_restore_undoes_a_replay(world: World) -> None:
+    """The quarantine does not have its records any more: all files are compared with the log."""
+    for name in "ab":
+        world.deliver(f"{name}.json", [name])
+        world.ingest()
+    spec = spec_of(world.plan(now_ms=world.clock + 20 * DAY))
+    world.engine(replace(spec, steps=(replace(spec.step, kind="replay"),)))
+    assert world.plan().spec is None
+    world.log.restore(1)
+    plan = world.plan()
+    assert [(file.uri[-6:], file.again) for file in spec_of(plan).files] == [
+        ("a.json", True),
+        ("b.json", True),
+    ]
+    assert any("undid a replay: the quarantine does not have its records any more." in n for n in plan.notes)
+    world.drain()
+    assert world.events == world.delivered
+    assert world.plan().spec is None, "once"
 
 
 def test_restored_to_before_the_first_batch(world: World) -> None:

@@ -144,6 +144,19 @@ def test_a_recorded_batch_comes_first(world: Topics, broker: Broker) -> None:
     assert len(held(world)) == 10
 
 
+def test_a_restore_undoes_the_batch_before_one_that_was_recorded(world: Topics, broker: Broker) -> None:
+    """Finished, the recorded batch would hide the offsets before it."""
+    for end in (2, 5):
+        broker.has(0, 0, end)
+        world.ingest()
+    broker.has(0, 0, 7)
+    recorded(world)
+    world.log.restore(0)
+    assert ranges(world.plan()) == [(0, 2, 7, False)]
+    world.drain()
+    assert len(held(world)) == 7
+
+
 def test_a_lost_record_compares_up_to_where_the_topic_ended(world: Topics, broker: Broker) -> None:
     broker.has(0, 0, 5)
     world.ingest()
