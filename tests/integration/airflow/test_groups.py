@@ -481,3 +481,42 @@ def test_what_is_forged_within_bounds_changes_no_argument(airflow: Airflow, tmp_
     }
     targets = {name: one["target"] for name, one in done.xcom("publish").items()}
     assert targets == {f"t{at:02}": str(tmp_path / f"target{at}") for at in range(4)}
+
+
+@pytest.mark.slow
+def test_a_log_that_two_other_pipelines_apply(airflow: Airflow, tmp_path: Path) -> None:
+    """After the first loads, one application ingests and applies both; each table's own task announces."""
+    applied = {"group": "two", "keys": ["id"], "source": str(tmp_path / "log"), "source_kind": "change_log"}
+    configuration = {
+        "groups": {"two": {"max_parallel_tables": 2, "backfill": False}},
+        "pipelines": {
+            "current": {**applied, "target": str(tmp_path / "current")},
+            "history": {**applied, "target": str(tmp_path / "history"), "stored_as_scd_type": 2},
+            "events": {
+                "group": "two",
+                "keys": ["id"],
+                "source": str(tmp_path / "landing"),
+                "log": str(tmp_path / "log"),
+                "schema": "id INT, name STRING, n INT",
+                "adapter_options": {"operation_column": "op", "sequence_by": "n"},
+            },
+        },
+    }
+    file = group(airflow, "two", configuration)
+    drop(tmp_path / "landing", "1.json", {"op": "I", "id": 1, "name": "a", "n": 1})
+    assert succeeded(airflow.run(file, dag="two")).submits == 2
+    drop(tmp_path / "landing", "2.json", {"op": "U", "id": 1, "name": "b", "n": 2})
+    done = succeeded(airflow.run(file, dag="two"))
+    assert done.submits == 1
+    assert values(tmp_path / "current", "id", "name") == [(1, "b")]
+    assert values(tmp_path / "history", "name", "__START_AT", "__END_AT") == [("a", 1, 2), ("b", 2, None)]
+    assert announced(done) >= {(tmp_path / name).as_uri() for name in ("log", "current", "history")}
+    counts = {name: done.xcom(f"apply[{name}]")["counts"] for name in ("current", "history")}
+    assert counts == {
+        "current": {"inserted": 0, "updated": 1, "deleted": 0, "events": 1},
+        "history": {"inserted": 1, "updated": 1, "deleted": 0, "events": 1},
+    }
+    work = {name: one["effort"]["seconds"].get("work", 0) for name, one in done.xcom("run_spark").items()}
+    assert min(work.values()) > 0, work
+    idle = succeeded(airflow.run(file, dag="two", forbid_processes=True))
+    assert idle.submits == 0
