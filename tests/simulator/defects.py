@@ -161,7 +161,7 @@ DEFECTS = (
         "planning.seal_chain",
         "    if planned is None or planned.commit_hash in (None, before.sha256):",
         "    if before.sha256:",
-        31,
+        55,
     ),
     Defect(
         "What was not announced is announced by the next run.",
@@ -276,7 +276,7 @@ DEFECTS = (
         "run.detect_changes",
         "    if not commits:\n        return replace(detected, announced=numbers)",
         "    if commits is not None:\n        return replace(detected, announced=numbers)",
-        209,
+        368,
     ),
     Defect(
         "A publish is announced if the newest event of the group lacks a seal.",
