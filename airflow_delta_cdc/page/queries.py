@@ -240,10 +240,10 @@ def _read_runs(
     rows: Any = session.execute(
         select(
             *(DagRun.id, DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.run_type),
-            *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN, _HAS_FORM),
+            *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN, _HAS_FORM, DagRun.conf),
         ).where(DagRun.id.in_(ids))
     )
-    runs = [Run(*row) for row in rows]
+    runs = [Run(*row, tables=_chosen(conf)) for *row, conf in rows]
 
     def readable(kind: str) -> list[int]:
         return [run.id for run in runs if rights.has(run.dag_id, kind)]
@@ -282,6 +282,14 @@ def _read_runs(
             Value(row.dag_run_id, row.task_id, row.map_index, row.key, _decoded(row)) for row in values
         ],
     }
+
+
+def _chosen(conf: Any) -> frozenset[str]:
+    """Return the pipelines that the form of a run names; none if it names all, or is no form of ours."""
+    names = conf.get("tables") if isinstance(conf, dict) else None
+    return (
+        frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+    )
 
 
 def _decoded(row: Any) -> Any:

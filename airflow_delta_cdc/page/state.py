@@ -74,6 +74,7 @@ class Run(NamedTuple):
 
     :param is_dry_run: whether its form says so
     :param has_form: whether a person filled in a form for it
+    :param tables: the pipelines that the form names; empty: all
     """
 
     id: int
@@ -85,6 +86,7 @@ class Run(NamedTuple):
     end: datetime | None
     is_dry_run: bool = False
     has_form: bool = False
+    tables: Collection[str] = ()
 
 
 class Task(NamedTuple):
@@ -399,6 +401,9 @@ def _facts(stored: Stored) -> dict[str, list[_Facts]]:
 
 def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
     """Return what a run means for a pipeline; None if the run left the pipeline out."""
+    tables = facts.run.tables
+    if tables and pipeline.pipeline not in tables and any(name == "tables" for name, _ in pipeline.form):
+        return None
     *_, published = facts.published_by(pipeline) or (None,)
     detected = facts.detected.get(pipeline.pipeline)
     if published is None and detected is not None and detected.get("status") == "left out":

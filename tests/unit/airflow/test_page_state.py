@@ -358,6 +358,31 @@ def test_a_pipeline_after_one_that_failed_was_not_run() -> None:
     assert [one["failure"] for one in state.describe_task(stored, "hist", -1)] == [blocked]
 
 
+@pytest.mark.parametrize("has_choice", [True, False])
+@pytest.mark.parametrize("tables", [("other",), ("other", "p"), ()])
+def test_a_run_of_other_tables_decides_nothing(tables: tuple[str, ...], has_choice: bool) -> None:
+    """It is queued, so no task has found out yet. A form without a choice of tables means nothing by them."""
+    chooses = replace(ALONE, form=(("mode", "incremental"), *([("tables", [])] if has_choice else [])))
+    found = item(
+        of=chooses,
+        runs=[run(3, "queued")._replace(has_form=True, tables=tables), run(2, "failed"), run(1)],
+        tasks=[task("failed", number=2)],
+        values=[value(ERROR_KEY, ERROR, number=2), value("return_value", published(lag=lag()), number=1)],
+    )
+    is_out = has_choice and tables == ("other",)
+    assert (found["state"], found["run"]["run_id"]) == (
+        ("failed", "run_2") if is_out else ("running", "run_3")
+    )
+
+
+@pytest.mark.parametrize(
+    "conf", [None, "text", 7, {}, {"tables": "p"}, {"tables": [7, None]}, {"tables": {}}]
+)
+def test_forms_that_are_not_ours_name_no_tables(conf: Any) -> None:
+    assert queries._chosen(conf) == frozenset()
+    assert queries._chosen({"tables": ["p", 7]}) == {"p"}
+
+
 @pytest.mark.parametrize(
     ("known_by", "dry_state"),
     [("form", "success"), ("form", "failed"), ("form", "running"), ("operator", "success")],
