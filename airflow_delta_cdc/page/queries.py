@@ -243,7 +243,7 @@ def _read_runs(
             *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN, _HAS_FORM, DagRun.conf),
         ).where(DagRun.id.in_(ids))
     )
-    runs = [Run(*row, tables=_chosen(conf)) for *row, conf in rows]
+    runs = [Run(*row[:-1], _chosen(row.conf)) for row in rows]
 
     def readable(kind: str) -> list[int]:
         return [run.id for run in runs if rights.has(run.dag_id, kind)]
@@ -287,9 +287,7 @@ def _read_runs(
 def _chosen(conf: Any) -> frozenset[str]:
     """Return the pipelines that the form of a run names; none if it names all, or is no form of ours."""
     names = conf.get("tables") if isinstance(conf, dict) else None
-    return (
-        frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
-    )
+    return frozenset(one for one in names if isinstance(one, str)) if isinstance(names, list) else frozenset()
 
 
 def _decoded(row: Any) -> Any:
