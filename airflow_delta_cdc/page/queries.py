@@ -243,7 +243,7 @@ def _read_runs(
             *(DagRun.start_date, DagRun.end_date, _IS_DRY_RUN, _HAS_FORM, DagRun.conf),
         ).where(DagRun.id.in_(ids))
     )
-    runs = [Run(*row[:-1])._replace(tables=_chosen(row.conf)) for row in rows]
+    runs = [Run(*(*row[:-1], _chosen(row.conf))) for row in rows]
 
     def readable(kind: str) -> list[int]:
         return [run.id for run in runs if rights.has(run.dag_id, kind)]
