@@ -21,6 +21,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult, step_fingerprint
 from delta_cdc.core.watermark import Seal, SealStep
+from delta_cdc.run import batch
 from delta_cdc.run.batch import PipelineJob, PipelineResult, run_batch, since_key
 from delta_cdc.run.loop import Services
 from delta_cdc.run.outcomes import Outcome
@@ -268,6 +269,12 @@ def test_the_application_of_an_ingest_does_the_applies_of_other_pipelines(lake: 
     lake.saved_plans = PlansInMemory()
     idle = {"rows": (None, False, ""), "in": (False, None, ""), "history": (None, False, "")}
     assert (two.run(), two.parts) == (idle, [["ingest one"]])
+
+
+def test_one_application_does_only_some_applies(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "_MOST_FOLLOWERS", 1)
+    assert two.run() == BOTH
+    assert two.parts == [["ingest one"], ["apply history"]]
 
 
 def test_the_time_of_each_apply_is_that_of_its_pipeline(lake: Lake, two: Two) -> None:
