@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.simulator.ingest_records import decoded
 from tests.simulator.oracle import Violation
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Batch:
     planned_on: int
     counts: dict[str, int]
     void: tuple[tuple[int, int], ...] = ()
+    planned_in: str = ""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -54,10 +56,13 @@ class Batch:
         if txns.get("delta-cdc/" + seal["pipeline"]) != seal["number"]:
             raise Violation(f"version {version} of {table.name}: seal and transaction differ")
         step = seal["step"]
-        planned_on = (step.get("planned_on") or {}).get("version", -1)
+        base = step.get("planned_on") or {}
+        planned_on, planned_in = base.get("version", -1), base.get("table_id", "")
         counts = step.get("counts") or {}
         void = tuple((first, last) for first, last in seal["state"]["configuration"].get("void", ()))
-        return cls(version, seal["pipeline"], seal["number"], step["kind"], planned_on, counts, void)
+        return cls(
+            *(version, seal["pipeline"], seal["number"], step["kind"], planned_on, counts, void, planned_in)
+        )
 
 
 @dataclass(frozen=True)
@@ -134,15 +139,19 @@ class LogJudge:
         return chain
 
     def suspect(self) -> int:
-        """Return the version of the first batch in effect that was planned before a RESTORE.
+        """Return the version of the first batch in effect that was planned before a RESTORE, or on a table
+        that was dropped since.
 
         The project refuses it even if the RESTORE changed nothing for its pipeline.
         """
+        table_id = self.table.snapshot().metadata["id"]
         for batch in self.now.batches:
+            if batch.planned_in not in ("", table_id):
+                return batch.version
             between = range(max(batch.planned_on + 1, 1), batch.version)
             if any(self.table.info(version)["operation"] == "RESTORE" for version in between):
                 return batch.version
-        raise Violation(f"no batch was planned before a RESTORE: {self.now}")
+        raise Violation(f"no batch was planned on another state: {self.now}")
 
     def rows_of(self, version: int) -> list[Any]:
         actions = self.table.actions(version)
@@ -170,7 +179,7 @@ class LogJudge:
 
     def _check_quarantine(self, where: str, batch: Batch) -> None:
         wanted = batch.counts.get("quarantined", 0)
-        if wanted and batch.kind == "ingest":
+        if wanted and batch.kind == "ingest" and not self.world.quarantine_lost:
             rows = [
                 r for r in self.quarantined() if (r["pipeline"], r["seal"]) == (batch.pipeline, batch.number)
             ]
@@ -218,8 +227,13 @@ class LogJudge:
         """A run that may not continue has noticed every record that the topic has dropped."""
         for (partition, offset), raws in self.world.topic.kept.items():
             place = f"t/{partition}", str(offset)
-            if not any(log[place, eid_of(raw)] + aside[place, raw] for raw in raws):
+            raws = [raw for raw in raws if not self._may_be_lost(raw)]
+            if raws and not any(log[place, eid_of(raw)] + aside[place, raw] for raw in raws):
                 raise Violation(f"{raws} of {place} was dropped by the topic, and no run noticed")
+
+    def _may_be_lost(self, raw: str) -> bool:
+        """Return whether a record was only in a quarantine that others restored or dropped."""
+        return self.world.quarantine_lost and decoded(raw, corrected=False)[1] is not None
 
     def check_lost(self) -> None:
         """Every record that can be read now is in the log, or in quarantine."""
@@ -230,10 +244,10 @@ class LogJudge:
         racing = self.set_aside(chain, raced=True)
         for place, raws in self.world.readable().items():
             if raws is None:
-                if not aside[place, None]:
+                if not (aside[place, None] or self.world.quarantine_lost):
                     raise Violation(f"{place} cannot be read, and is not in quarantine")
                 continue
-            if aside[place, None]:
+            if aside[place, None] and not self.world.quarantine_lost:
                 raise Violation(f"{place} can be read, and is in quarantine as unreadable")
             for raw, count in raws.items():
                 logged = log[place, eid_of(raw)]
@@ -241,7 +255,7 @@ class LogJudge:
                     logged + aside[place, raw],
                     self.world.delivered(place)[raw] + racing[place, raw],
                 )
-                if found < count:
+                if found < count and not self._may_be_lost(raw):
                     raise Violation(f"{raw} of {place} came {count} times; log and quarantine have {found}")
                 # A corrected adapter finds the event if its file comes again; a replay then settles it.
                 if found > most and not self.world.corrected:

@@ -40,6 +40,8 @@ _DAMAGE = (
     *("drop log", "drop both", "optimize log", "optimize log__ingested"),
 )
 _CARE = ("optimize log", "optimize log__ingested", "drop log__ingested", "restore log__ingested")
+#: What may happen to the quarantine.
+_ASIDE = ("restore", "restore", "restore", "drop", "optimize")
 #: The stores of these schedules. A store that overwrites a commit is played by the schedules of applies.
 _STORES = (
     *("gs", "abfss", "s3, conditional writes", "s3, DynamoDB", "s3, listings that lag"),
@@ -89,6 +91,8 @@ def drawn(seed: int) -> IngestSchedule:
         *(_settled(random) if settles else ()),
         *_accidents(random, _CARE if use else _DAMAGE),
         *(_vanished(random) if source == "files" and random.random() < 0.1 else ()),
+        # Drawn apart, so that older seeds keep their events.
+        *(_set_aside(Random(f"quarantine {seed}")) if seed % 5 == 1 else ()),
     ]
     return IngestSchedule(
         seed,
@@ -162,6 +166,13 @@ def _accidents(random: Random, of_tables: tuple[str, ...]) -> Iterator[Event]:
         at, number = random.randrange(40, _LONGEST), random.randrange(100)
         what, names = random.choice((("airflow", _AIRFLOW), ("tables", of_tables)))
         yield Event(at, what, random.choice(names), number=number)
+
+
+def _set_aside(random: Random) -> Iterator[Event]:
+    """Yield what other writers do to the quarantine."""
+    for _ in range(random.choice((1, 1, 2))):
+        name = f"{random.choice(_ASIDE)} log__quarantine"
+        yield Event(random.randrange(40, _LONGEST), "tables", name, number=random.randrange(100))
 
 
 def _vanished(random: Random) -> Iterator[Event]:
@@ -302,6 +313,21 @@ UNDONE_BEFORE = IngestSchedule(
     limit=1,
     etags=False,
     continues=True,
+)
+#: The quarantine is dropped while its replay is recorded, and not in the log.
+QUARANTINE_DROPPED = IngestSchedule(
+    2013971,
+    "type1",
+    "abfss",
+    (
+        Event(0, "files", "deliver", number=88),
+        Event(1, "run", "p", number=2),
+        Event(91, "run", "p.replay", number=15),
+        Event(102, "fault", "lost", "record.commit", 2196),
+        Event(164, "tables", "drop log__quarantine", number=35),
+    ),
+    staging=True,
+    etags=False,
 )
 
 

@@ -239,6 +239,8 @@ def decoding_of(session: IngestSession, spec: IngestSpec, log_schema: Any, secre
         return None
     if spec.step.kind == "replay":
         found = quarantine.replayable(session, spec)  # type: ignore[arg-type]
+        if found is None:
+            return None
         return Decoding(session, [(row[RAW], row[POSITION]) for row in found.rows])  # type: ignore[attr-defined]
     if spec.options.source_kind == "kafka":
         session.step("read_source")

@@ -42,6 +42,8 @@ class Tables:
             self.world.damage.add("restored")
         elif table is self.world.record:
             self.world.record_lost = True
+        elif table is self.world.quarantine:
+            self.world.quarantine_lost = True
 
     def _drop(self, table: Table, number: int) -> None:
         self.dropped(table)
@@ -52,3 +54,5 @@ class Tables:
             self.world.damage.add("log_dropped")
         elif table is self.world.record:
             self.world.record_lost = True
+        elif table is self.world.quarantine:
+            self.world.quarantine_lost = True

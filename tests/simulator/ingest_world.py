@@ -18,6 +18,7 @@ from unittest import mock
 
 import obstore
 
+from delta_cdc.core.errors import TableNotFound
 from delta_cdc.core.spec import SourceFile
 from delta_cdc.planning import file_listing, taken_files
 from delta_cdc.planning import ingest as planning_ingest
@@ -120,7 +121,7 @@ class IngestWorld(World):
         self.log, self.record, self.quarantine, self.target, self.staging = self._tables.values()
         self.damage: set[str] = set()
         #: A table's log or files were damaged, so that its rows prove nothing any more.
-        self.record_lost = False
+        self.record_lost = self.quarantine_lost = False
         self.corrected = False
         self.is_settling = False
         self.continues = schedule.continues
@@ -365,7 +366,7 @@ class IngestWorld(World):
             self.damage.add("over")
         elif name == "OffsetsExpired" and "expired" in self.damage and not self.continues:
             self.continues = True
-        elif name == "TargetChangedUnderneath" and "restored" in self.damage:
+        elif name == "TargetChangedUnderneath" and self.damage & {"restored", "log_dropped"}:
             # RESTORE to the version before the commit that was planned on another state.
             Tables(self).restore_to(self.log, self.judge.suspect() - 1)
         elif name == "SourceUnreadable" and self.log.newest < 0:
@@ -481,9 +482,15 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
         clustering_columns=lambda shape, options: (),
         has_statistics=lambda shape, name: False,
     )
+
+    def detail(session: ingest_spark.IngestSession, uri: str, *, remedy: str) -> None:
+        """Fail if a table does not exist, as ``catalog.delta_detail`` does."""
+        if session.read_log(uri)[1].version < 0:
+            raise TableNotFound(f"{uri} does not exist.", remedy=remedy)
+
     exists = SimpleNamespace(
         existing_detail=lambda session, uri: True if session.read_log(uri)[1].version >= 0 else None,
-        delta_detail=lambda session, uri, remedy: session.rows_of(uri),
+        delta_detail=detail,
     )
     with ExitStack() as stack:
         for module, given in (

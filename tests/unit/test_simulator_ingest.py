@@ -12,6 +12,7 @@ from tests.simulator.defects import MADE_AGAIN, planted
 from tests.simulator.ingest_defects import COUNTS_NO_MORE, INGEST_DEFECTS, found_ingest
 from tests.simulator.ingest_schedules import (
     DROPPED,
+    QUARANTINE_DROPPED,
     READ_AGAIN,
     RECREATED,
     REPLAY_UNDONE,
@@ -106,6 +107,10 @@ def test_what_a_replay_took_from_a_dropped_log_does_not_come_again_with_its_file
 )
 def test_a_restore_of_the_log_undoes(schedule: IngestSchedule) -> None:
     assert outcome(schedule) is None
+
+
+def test_a_recorded_replay_ends_without_its_quarantine() -> None:
+    assert outcome(QUARANTINE_DROPPED) is None
 
 
 def test_a_schedule_always_gives_the_same_world() -> None:

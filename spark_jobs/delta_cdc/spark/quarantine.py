@@ -419,13 +419,17 @@ def _is_void(spec: IngestSpec) -> Column:
     return reduce(or_, (F.col("seal").between(first, last) for first, last in ranges), F.lit(False))
 
 
-def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame:
+def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame | None:
     """Return the records in quarantine: RAW, PUBLISHED and POSITION.
 
     Lines that may be part of a quoted value in their file are excluded, because they may not be records.
 
+    :return: None if the quarantine was dropped since an earlier try recorded the replay. Each run begins with
+        a recorded batch, so it must end
     :raises TableNotFound: the quarantine does not exist
     """
+    if spec.recorded and not exists(session, spec.quarantine_uri):
+        return None
     catalog.delta_detail(session, spec.quarantine_uri, remedy="nothing was quarantined: nothing to replay.")
     records = _records(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
     return records.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)

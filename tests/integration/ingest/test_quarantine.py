@@ -95,6 +95,24 @@ def test_a_quote_without_an_end(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_replay_whose_quarantine_was_dropped_ends(spark: SparkSession, tmp_path: Path) -> None:
+    flow = Deliveries(spark, tmp_path)
+    flow.deliver("a.json", [*GOOD, "no JSON"])
+    flow.ingest()
+
+    def die() -> None:
+        raise Killed
+
+    with hooked(once("recorded", die)), pytest.raises(Killed):
+        flow.ingest(replay=True)
+    shutil.rmtree(f"{flow.log}__quarantine")
+    more = event("I", 3, 3, name="c", amount=3)
+    flow.deliver("b.json", [more])
+    assert flow.ingest().counts == {"events": 1, "files": 1}
+    assert flow.events() == expected([*GOOD, more])
+
+
+@pytest.mark.slow
 def test_csv_and_parquet_are_replayed(spark: SparkSession, tmp_path: Path) -> None:
     for form in ("csv", "parquet"):
         flow = Deliveries(spark, tmp_path / form, form)

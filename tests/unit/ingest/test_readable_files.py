@@ -6,7 +6,7 @@ import pytest
 
 from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.spec import IngestSpec, SourceFile
-from delta_cdc.spark.ingest.lines import as_path
+from delta_cdc.spark.ingest.lines import as_path, names
 from delta_cdc.spark.ingest.readable_files import readable, unreadable
 from tests.support.ingest_specs import ingest_spec
 
@@ -38,3 +38,12 @@ def test_what_is_missing_is_neither_read_nor_told() -> None:
 
 def test_a_pattern_is_a_name() -> None:
     assert as_path("/a[1]{b}*?\\c d%") == "/a\\[1\\]\\{b\\}\\*\\?\\\\c d%"
+
+
+@pytest.mark.parametrize(
+    ("uri", "is_named"),
+    [("/log", False), ("/log__quarantine", True), ("/in/a[1].json", True), ("/in/b.json", False)],
+)
+def test_an_error_names_a_location(uri: str, is_named: bool) -> None:
+    text = "[PATH_NOT_FOUND] Path does not exist: file:/log__quarantine, /in/a\\[1\\].json. SQLSTATE: 42K03"
+    assert names(text, [uri]) == is_named

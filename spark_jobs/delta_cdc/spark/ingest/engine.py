@@ -349,9 +349,7 @@ def _names_deleted(spec: IngestSpec, error_text: str) -> bool:
     planned_uris = [file.uri for file in readable_files.readable(spec)]
     if spec.step.planned_on is not None:
         planned_uris.append(spec.log_uri)
-    return any(mark in error_text for mark in _GONE) and any(
-        spelling in error_text for uri in planned_uris for spelling in (uri, lines.as_path(uri))
-    )
+    return any(mark in error_text for mark in _GONE) and lines.names(error_text, planned_uris)
 
 
 def _is_damage(spec: IngestSpec, error_text: str) -> bool:
@@ -359,9 +357,8 @@ def _is_damage(spec: IngestSpec, error_text: str) -> bool:
 
     Errors of an unavailable store look similar but are temporary, so they mark no file as unreadable.
     """
-    return any(mark in error_text for mark in _DAMAGE) and any(
-        file.uri in error_text for file in readable_files.readable(spec)
-    )
+    uris = [file.uri for file in readable_files.readable(spec)]
+    return any(mark in error_text for mark in _DAMAGE) and lines.names(error_text, uris)
 
 
 def _without_damaged(session: SparkSession, spec: IngestSpec) -> IngestSpec:
@@ -457,6 +454,9 @@ def _decoding(
     files = readable_files.readable(spec)
     if spec.step.kind != "replay" and options.source_kind != "kafka" and not files:
         return None
+    replayed = quarantine.replayable(session, spec) if spec.step.kind == "replay" else None
+    if spec.step.kind == "replay" and replayed is None:
+        return None
     require_python(session)
     decoding = Decoding(
         options,
@@ -466,8 +466,8 @@ def _decoding(
     )
     is_kafka = options.source_kind == "kafka"
     registry = kafka.registry(session, secrets) if is_kafka and options.format == "avro" else None
-    if spec.step.kind == "replay":
-        decoding.add_again(quarantine.replayable(session, spec), registry)
+    if replayed is not None:
+        decoding.add_again(replayed, registry)
     elif is_kafka:
         decoding.add_messages(kafka.read(session, spec, secrets), registry)
     else:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from delta_cdc.ingest import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from delta_cdc.core.spec import SourceFile
 
@@ -30,6 +30,16 @@ def paths(files: Sequence[SourceFile]) -> list[str]:
 def as_path(uri: str) -> str:
     """Return the path of a file for Spark's readers, with pattern characters escaped."""
     return _PATTERN.sub(r"\\\1", uri)
+
+
+def names(error_text: str, uris: Iterable[str]) -> bool:
+    """Return whether a text names one of these locations, as it is or as :func:`as_path` spells it.
+
+    The beginning of another location does not count: ``/log`` is not named by ``/log__quarantine``.
+    """
+    spellings = (spelling for uri in uris for spelling in (uri, as_path(uri)))
+    found = (re.escape(spelling) for spelling in spellings if spelling in error_text)
+    return any(re.search(rf"{spelling}(?!\w)", error_text) for spelling in found)
 
 
 def raw(
