@@ -482,15 +482,9 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
         clustering_columns=lambda shape, options: (),
         has_statistics=lambda shape, name: False,
     )
-
-    def detail(session: ingest_spark.IngestSession, uri: str, *, remedy: str) -> None:
-        """Fail if a table does not exist, as ``catalog.delta_detail`` does."""
-        if session.read_log(uri)[1].version < 0:
-            raise TableNotFound(f"{uri} does not exist.", remedy=remedy)
-
     exists = SimpleNamespace(
         existing_detail=lambda session, uri: True if session.read_log(uri)[1].version >= 0 else None,
-        delta_detail=detail,
+        delta_detail=_detail,
     )
     with ExitStack() as stack:
         for module, given in (
@@ -539,6 +533,12 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
             mock.patch.object(Looks, "offsets", lambda looks, *given: world.topic.offsets(*given))
         )
         yield
+
+
+def _detail(session: ingest_spark.IngestSession, uri: str, *, remedy: str) -> None:
+    """Fail if a table does not exist, as ``catalog.delta_detail`` does."""
+    if session.read_log(uri)[1].version < 0:
+        raise TableNotFound(f"{uri} does not exist.", remedy=remedy)
 
 
 async def _without_etags(listing: Any) -> Any:
