@@ -6,7 +6,7 @@ saved plans. Its events are stored together with its success, as Airflow stores 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
@@ -312,7 +312,7 @@ class Airflow:
             pipeline=one.pipeline,
             source=self.world.uri(lane.source.name),
             target=self.world.uri(lane.target.name),
-            options=_OPTIONS[lane.kind],
+            options=replace(_OPTIONS[lane.kind], on_invalid="quarantine" if schedule.aside else "fail"),
             run_id=one.run_id,
             mode=one.mode,  # type: ignore[arg-type]
             discard_history=one.mode == "reset" and lane.kind == "type2",

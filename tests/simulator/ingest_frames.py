@@ -6,6 +6,7 @@ The job's statements over the record and the quarantine are the project's own co
 from __future__ import annotations
 
 import json
+import operator
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulator.ingest_spark import IngestSession
+    from tests.simulator.spark import Session
 
 Row = dict[str, Any]
 
@@ -122,15 +123,36 @@ class Functions:
         return Column(entries.of, inlined=True)
 
 
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+
+
+def parsed(condition: str) -> Column:
+    """Return an SQL condition: comparisons of columns with numbers or texts, with AND, or with OR."""
+    all_or_any, word = (any, " OR ") if " OR " in condition else (all, " AND ")
+    parts = []
+    for text in condition.split(word):
+        name, sign, value = text.split(" ")
+        wanted = value.strip("'") if value.startswith("'") else int(value)
+        parts.append((name, _COMPARED[sign], wanted))
+    return Column(lambda row: all_or_any(compare(row[name], wanted) for name, compare, wanted in parts))
+
+
 @dataclass
 class Frame:
     """Rows, and the columns that they have even if there is no row."""
 
-    session: IngestSession
+    session: Session
     rows: list[Row]
     columns: list[str]
 
-    def where(self, condition: Column) -> Frame:
+    def where(self, given: Column | str) -> Frame:
+        condition = parsed(given) if isinstance(given, str) else given
         return Frame(self.session, [row for row in self.rows if condition.of(row) is True], self.columns)
 
     def select(self, *wanted: Any) -> Frame:
@@ -214,6 +236,7 @@ class Writer:
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
         self._mode, self._properties = "error", dict[str, str]()
+        self._replaced = ""
 
     def format(self, name: str) -> Writer:
         self._format = name
@@ -224,6 +247,8 @@ class Writer:
         return self
 
     def option(self, name: str, value: str) -> Writer:
+        if name == "replaceWhere":
+            self._replaced = value
         return self
 
     def options(self, **given: str) -> Writer:
@@ -234,4 +259,7 @@ class Writer:
         if self._format == "noop":
             return
         assert uri is not None
+        if self._mode == "overwrite":
+            self._frame.session.replace(uri, self._frame.rows, parsed(self._replaced))
+            return
         self._frame.session.append(uri, self._frame.rows, self._properties, may_exist=self._mode == "append")

@@ -56,8 +56,6 @@ PAYLOAD = T.StructType(
         T.StructField("eid", T.StringType()),
     ]
 )
-#: The name of a table -> the phase of the steps that write it, for faults and for the table of coverage.
-_PHASES = {"log": "log", "log__ingested": "record", "log__quarantine": "quarantine"}
 #: The columns that the rows of a log and of the tables beside it have here.
 _NAMES = {
     "log": [*PAYLOAD.names, *LOG_COLUMNS],
@@ -84,17 +82,12 @@ class IngestSession(spark.Session):
         self.of: IngestWorld = world
         self.views: dict[str, list[dict[str, Any]]] = {}
         self.catalog = SimpleNamespace(dropTempView=lambda name: self.views.pop(name, None))
-        self.read = SimpleNamespace(format=lambda name: SimpleNamespace(load=self.rows_of))
 
     def range(self, *bounds: int) -> Frame:
         return Frame(self, [{}], [])
 
-    def rows_of(self, uri: str) -> Frame:
-        table, now = self.read_log(uri)
-        if now.version < 0:
-            raise delta.Missing(f"DELTA_TABLE_NOT_FOUND {uri}")
-        rows: list[Any] = table.rows(now)
-        return Frame(self, rows, _NAMES[table.name])
+    def columns_of(self, table: delta.Table) -> list[str]:
+        return _NAMES[table.name]
 
     def exists(self, uri: str, version: int = 0) -> bool:
         return super().exists(uri, version)
@@ -141,26 +134,12 @@ class IngestSession(spark.Session):
         with self.of.phase("settle"):
             self.write(uri, make, sealed=False)
 
-    def append(
-        self, uri: str, rows: list[dict[str, Any]], properties: dict[str, str], *, may_exist: bool
-    ) -> None:
-        """Append rows to a table; the first write creates it."""
-
-        def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
-            added: list[Any] = rows
-            actions = [table.add(added)] if rows else []
-            metrics = {"numOutputRows": len(rows), "numFiles": len(actions)}
-            if begun.version < 0:
-                created = table.created(self.world.new_id(), properties)
-                if table.name == "log":
-                    created[1]["metaData"]["schemaString"] = _LOG_SCHEMA
-                return "WRITE", {"mode": "ErrorIfExists"}, metrics, [*created, *actions]
-            if not may_exist:
-                raise delta.Conflict(f"DELTA_PATH_EXISTS {uri}")
-            return "WRITE", {"mode": "Append"}, metrics, actions
-
-        with self.of.phase(_PHASES[self.world.table(uri).name]):
-            self.write(uri, make, blind=True, creates=True)
+    def created(self, table: delta.Table, properties: dict[str, str]) -> list[delta.Action]:
+        """Return the actions that create a table; the columns of a log are read from its metadata."""
+        actions = super().created(table, properties)
+        if table.name == "log":
+            actions[1]["metaData"]["schemaString"] = _LOG_SCHEMA
+        return actions
 
     # -- what is read -----------------------------------------------------------------------------------
     def lines_of(self, file: SourceFile) -> list[str]:

@@ -7,6 +7,7 @@ The faults of steps and Airflow's accidents are those of :mod:`tests.simulator.w
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from tests.simulator.ingest_oracle import Place
     from tests.simulator.world import Event
 
+#: What the remedy of such an error says.
+_RESTORE = re.compile(r"RESTORE the (?:table|target) to version (\d+)")
 _MOVING = ("ingest", "replay")
 _MOVING_TARGET = ("load", "apply", "reload", "reset")
 #: More than the runs that any schedule leaves work for.
@@ -159,16 +162,6 @@ class IngestWorld(World):
     # -- small things -----------------------------------------------------------------------------------
     def key_of(self, uri: str) -> str:
         return uri.rpartition("/bucket/")[2]
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Name the steps of the running process while the ``with`` block runs."""
-        process = self.hub.running
-        before, process.phase = process.phase, name
-        try:
-            yield
-        finally:
-            process.phase = before
 
     def slept(self, seconds: float) -> None:
         """Sleep inside of a job."""
@@ -367,8 +360,10 @@ class IngestWorld(World):
         elif name == "OffsetsExpired" and "expired" in self.damage and not self.continues:
             self.continues = True
         elif name == "TargetChangedUnderneath" and self.damage & {"restored", "log_dropped"}:
-            # RESTORE to the version before the commit that was planned on another state.
-            Tables(self).restore_to(self.log, self.judge.suspect() - 1)
+            # The version before the commit that was planned on another state.
+            named = _RESTORE.search(str(error))
+            assert named is not None, error
+            Tables(self).restore_to(self.log, int(named[1]))
         elif name == "SourceUnreadable" and self.log.newest < 0:
             # The columns of the log are unknown: one file has to be readable.
             self.folders["p"].put("landing/g0000.json", [self.folders["p"].records.line(0)], "delivered")

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from tests.simulator.delta import Table
-from tests.simulator.oracle import MOVING, Judge, Past, Sealed, Violation, expected
+from tests.simulator.oracle import MOVING, Judge, Past, Sealed, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +83,13 @@ class Lane:
         """Return the errors that a clean run may end with."""
         excused = {name for damage in self.damage for name in _EXCUSED[damage]}
         return excused | (_AFTER_TAINT if self.judge.now.taint else set())
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether the source has changes after the watermark."""
+        last, states = self.judge.now.last, self.pasts[-1].states
+        after = range(last.watermark + 1, len(states)) if last is not None else ()
+        return any(states[version] != states[version - 1] for version in after)
 
     # -- rules ------------------------------------------------------------------------------------------
     def check_published(self, pipeline: str, published: dict[str, Any]) -> None:
@@ -160,15 +167,10 @@ class Lane:
         chain, past = self.judge.now, self.pasts[-1]
         if chain.taint or chain.last is None or chain.last.pipeline != pipeline:
             raise Violation(f"after a clean run, the target is {chain}")
-        moved = [
-            version
-            for version in range(chain.last.watermark + 1, len(past.states))
-            if past.states[version] != past.states[version - 1]
-        ]
-        if self.judge.past_of(chain.last) is not past or moved:
+        if self.judge.past_of(chain.last) is not past or self.is_behind:
             raise Violation(f"after a clean run, the watermark is {chain.last}, the source {past.states[-1]}")
         rows = sorted(self.target.rows(self.target.snapshot()), key=str)
-        wanted = expected(past, self.kind, chain.seals)
+        wanted = self.judge.wanted(past, chain.seals)
         if rows != wanted:
             raise Violation(f"after a clean run, the target has {rows}, the source {wanted}")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tests.simulator.delta import Missing
@@ -117,6 +119,54 @@ def _moves(seals: Sequence[Sealed]) -> Iterator[tuple[int, int]]:
         at = sealed.watermark
 
 
+def is_invalid(key: int) -> bool:
+    """Return whether the rows of a key are set aside."""
+    return key % 3 == 2
+
+
+def check_set_aside(table: Table, past: Past, sealed: Sealed) -> None:
+    """What a commit left out of the target must be in quarantine, under its seal, once.
+
+    :raises Violation: rows are missing, or are there twice, or are of no version of the range
+    """
+    rows: list[Any] = table.rows(table.snapshot())
+    mine = [row for row in rows if row["pipeline"] == sealed.pipeline]
+    found = Counter(tuple(json.loads(row["raw"])) for row in mine if row["seal"] == sealed.number)
+    now = {item for item in past.states[sealed.watermark].items() if is_invalid(item[0])}
+    allowed: set[tuple[int, int]] = set(now)
+    if sealed.kind == "apply":
+        before = set(past.states[sealed.start - 1].items())
+        states = past.states[sealed.start : sealed.end + 1]
+        allowed = {item for state in states for item in state.items() if is_invalid(item[0])}
+        now -= before
+    elif sealed.kind != "load":
+        # A reload leaves out what an earlier seal has set aside.
+        now -= {tuple(json.loads(row["raw"])) for row in mine if row["seal"] < sealed.number}
+    where = f"version {sealed.version} ({sealed.kind} {sealed.start}-{sealed.end}, seal {sealed.number})"
+    if missing := now - set(found):
+        raise Violation(f"{where}: the quarantine lacks {missing}")
+    own = {tuple(json.loads(row["raw"])) for row in mine if _is_inside(row, sealed)}
+    twice = {row for row, count in found.items() if count > 1 and not _came_twice(past, sealed, row)}
+    if wrong := (own - allowed) | twice:
+        raise Violation(f"{where}: the quarantine has {wrong} of {dict(found)}")
+
+
+def _is_inside(row: Any, sealed: Sealed) -> bool:
+    """Return whether a row was set aside for the range of a seal, or for a part of it.
+
+    A try for another range that died, or that the target refused, leaves its rows.
+    """
+    is_inside = sealed.start <= row["starting_version"] and row["ending_version"] <= sealed.end
+    return bool(row["seal"] == sealed.number and is_inside)
+
+
+def _came_twice(past: Past, sealed: Sealed, row: tuple[int, int]) -> bool:
+    """Return whether a row came, went and came again within a range."""
+    states = past.states[max(sealed.start - 1, 0) : sealed.end + 1]
+    key, value = row
+    return sum(two.get(key) == value != one.get(key) for one, two in pairwise(states)) > 1
+
+
 def _sorted(rows: list[list[Any]]) -> list[list[Any]]:
     return sorted(rows, key=str)
 
@@ -159,6 +209,15 @@ class Judge:
         #: A known gap: no seal in effect has the hash of the overwritten commit, because the commit that
         #: follows it has no seal, or was planned on an earlier one.
         self.hidden = False
+        #: The quarantine, if the target has one.
+        self.aside: Table | None = None
+
+    def wanted(self, past: Past, seals: Sequence[Sealed]) -> list[list[Any]]:
+        """Return the rows of the target, without those that are set aside."""
+        if self.aside is None:
+            return expected(past, self.kind, seals)
+        states = [{k: v for k, v in state.items() if not is_invalid(k)} for state in past.states]
+        return expected(Past(states, past.hashes), self.kind, seals)
 
     def look(self) -> None:
         """Check the commits that are new, or that were overwritten."""
@@ -296,10 +355,12 @@ class Judge:
 
     def _compare(self, chain: Chain, sealed: Sealed) -> None:
         past = self.past_of(sealed)
-        wanted = expected(past, self.kind, chain.seals)
+        wanted = self.wanted(past, chain.seals)
         found = self.table.rows(self.table.snapshot(sealed.version))
         if sorted(found, key=str) != wanted:
             raise Violation(
                 f"version {sealed.version} ({sealed.kind}, watermark {sealed.watermark}): rows {found}, "
                 f"the source has {wanted}"
             )
+        if self.aside is not None and sealed.kind in MOVING:
+            check_set_aside(self.aside, past, sealed)

@@ -295,6 +295,51 @@ CLOSED_BETWEEN = Schedule(
 )
 
 
+#: Of two first loads, the one with the later number writes the quarantine, and the other one the target.
+LATER_NUMBER = Schedule(
+    3014503,
+    "type2",
+    "file",
+    (
+        Event(0, "run", "p", number=2),
+        Event(81, "fault", "freeze", "read_log", 2653),
+        Event(162, "airflow", "clear", number=53),
+        Event(19, "source", "tear", number=65),
+    ),
+    aside=True,
+)
+#: The target refuses a reload, whose rows in quarantine have the number of the next step.
+LEFT_BY_A_RELOAD = Schedule(
+    3000079,
+    "type1",
+    "gs",
+    (
+        Event(12, "source", "update", number=56),
+        Event(7, "run", "p", number=19),
+        Event(62, "form", "reload", number=2),
+        Event(63, "source", "poison", number=50),
+    ),
+    versions_per_commit=1,
+    aside=True,
+)
+#: A listing that lags lacks the newest of a job's commits.
+LISTED_LATE = Schedule(
+    3005967,
+    "type2",
+    "s3",
+    (
+        Event(0, "run", "p", number=2),
+        Event(55, "source", "update", number=28),
+        Event(121, "run", "p", number=89),
+        Event(79, "source", "put_back", number=13),
+        Event(84, "fault", "stale", "confirm.list", 6721),
+    ),
+    versions_per_commit=1,
+    stale=True,
+    aside=True,
+)
+
+
 def drawn(seed: int) -> Schedule:
     """Return the schedule of a seed."""
     random = Random(seed)
@@ -313,7 +358,7 @@ def drawn(seed: int) -> Schedule:
         events += _race(random, length)
     if promise.torn and random.random() < 0.5:
         events.append(Event(random.randrange(length.last), "source", "tear", number=random.randrange(100)))
-    return Schedule(
+    schedule = Schedule(
         seed,
         kind,
         promise.scheme,
@@ -326,6 +371,21 @@ def drawn(seed: int) -> Schedule:
         forgiving=random.random() < 0.25,
         group=group,
     )
+    has_aside = seed % 4 == 3 and kind != "append" and promise.safe and not group
+    # Drawn apart, so that other seeds keep their events.
+    return _with_aside(Random(f"aside {seed}"), schedule, length) if has_aside else schedule
+
+
+def _with_aside(random: Random, schedule: Schedule, length: Length) -> Schedule:
+    """Return a schedule whose target has a quarantine, and may refuse rows."""
+    events = list(schedule.events)
+    if random.random() < 0.5:
+        at = random.randrange(length.last)
+        events.append(Event(at, "source", "poison", number=random.randrange(100)))
+        if random.random() < 0.5:
+            events.append(Event(random.randrange(at, length.last + 100), "source", "cure"))
+        events.append(Event(at + 1, "run", "p", number=random.randrange(100)))
+    return replace(schedule, events=tuple(events), aside=True)
 
 
 def _work(random: Random, length: Length) -> list[Event]:

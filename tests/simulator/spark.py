@@ -9,15 +9,19 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.spec import BatchSpec, JobResult
 from delta_cdc.core.validation import described
+from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply.engine import ApplySteps
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.sessions import LAST_COMMIT
-from tests.simulator import delta
+from tests.simulator import aside, delta
+from tests.simulator.ingest_frames import Frame
+from tests.simulator.oracle import is_invalid
 from tests.simulator.store import AlreadyExists, NoAnswer
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplySpec
     from delta_cdc.core.steps import Step
     from delta_cdc.core.watermark import Seal
+    from tests.simulator.ingest_frames import Column
     from tests.simulator.world import World
 
 _APP, _NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
@@ -70,12 +75,40 @@ class Rows:
         return [Row(row) for row in self.rows]
 
 
+#: The end of the name of a table -> the phase of the steps that write it, for faults and for coverage.
+_PHASES = {"log": "log", "ingested": "record", "quarantine": "quarantine"}
+
+
 class Session:
-    """A private session."""
+    """A private session.
+
+    :param invalid: the rows that a step sets aside, with the versions that added them
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.conf = Conf()
+        self.invalid: list[tuple[int, delta.Row]] = []
+        self.read = SimpleNamespace(format=lambda name: SimpleNamespace(load=self.rows_of))
+
+    def columns_of(self, table: delta.Table) -> list[str]:
+        """Return the names of the columns of a table whose rows are dicts."""
+        return list(quarantine.COLUMNS)
+
+    def rows_of(self, uri: str) -> Frame:
+        """Return the rows of a table whose rows are dicts."""
+        table, now = self.read_log(uri)
+        if now.version < 0:
+            raise delta.Missing(f"DELTA_TABLE_NOT_FOUND {uri}")
+        rows: list[Any] = table.rows(now)
+        return Frame(self, rows, self.columns_of(table))
+
+    def valid(self, rows: list[delta.Row], version: int) -> list[delta.Row]:
+        """Return rows without those of invalid keys, which are set aside."""
+        if not self.world.schedule.aside:
+            return rows
+        self.invalid += [(version, row) for row in rows if is_invalid(row[0])]
+        return [row for row in rows if not is_invalid(row[0])]
 
     def read_log(self, uri: str) -> tuple[delta.Table, delta.Snapshot]:
         self.step("read_log")
@@ -174,6 +207,10 @@ class Session:
             # Spark makes the folder of the log before it writes data; on an object store, it is a marker.
             self.world.store.write(f"{table.name}/_delta_log", b"")
         operation, parameters, metrics, actions = make(table, begun)
+        if table is self.world.target:
+            aside.refuse(
+                row for action in actions if "add" in action for row in table.read(action["add"]["path"])
+            )
         self.step("write_data")
         if sealed and app is not None:
             stamp = self.world.hub.now
@@ -187,6 +224,46 @@ class Session:
             create=self.create,
         )
         self.conf.set(LAST_COMMIT, str(version))
+
+    def created(self, table: delta.Table, properties: dict[str, str]) -> list[delta.Action]:
+        """Return the actions that create a table."""
+        return table.created(self.world.new_id(), properties)
+
+    def append(
+        self, uri: str, rows: list[dict[str, Any]], properties: dict[str, str], *, may_exist: bool
+    ) -> None:
+        """Append rows to a table; the first write creates it."""
+
+        def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+            added: list[Any] = rows
+            actions = [table.add(added)] if rows else []
+            metrics = {"numOutputRows": len(rows), "numFiles": len(actions)}
+            if begun.version < 0:
+                actions = [*self.created(table, properties), *actions]
+                return "WRITE", {"mode": "ErrorIfExists"}, metrics, actions
+            if not may_exist:
+                raise delta.Conflict(f"DELTA_PATH_EXISTS {uri}")
+            return "WRITE", {"mode": "Append"}, metrics, actions
+
+        with self.world.phase(_PHASES[self.world.table(uri).name.rpartition("__")[2]]):
+            self.write(uri, make, blind=True, creates=True)
+
+    def replace(self, uri: str, rows: list[dict[str, Any]], replaced: Column) -> None:
+        """Write rows in place of those that a condition selects."""
+
+        def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+            actions: list[delta.Action] = []
+            for path in begun.files:
+                held: list[Any] = table.read(path)
+                kept = [row for row in held if not replaced.of(row)]
+                if len(kept) < len(held):
+                    actions += [table.remove(path), *([table.add(kept)] if kept else [])]
+            added: list[Any] = rows
+            metrics = {"numOutputRows": len(rows)}
+            return "WRITE", {"mode": "Overwrite"}, metrics, [*actions, table.add(added)]
+
+        with self.world.phase(_PHASES["quarantine"]):
+            self.write(uri, make)
 
     def _refuse_dropped(self, key: str) -> None:
         """Fail if the table was dropped: a log that begins in the middle is nothing that readers accept.
@@ -232,9 +309,11 @@ class Steps(ApplySteps):
         return []
 
     def prepare(self, step: Step) -> PreparedStep:
-        session, spec = self.session, self.spec
-        write = _WRITES[step.kind](session, spec, step)  # type: ignore[arg-type]
-        return PreparedStep(write, {"late": 0} if step.read.has_rows else {})
+        session: Any = self.session
+        session.invalid = []
+        write = _WRITES[step.kind](session, self.spec, step)
+        quarantined: Any = aside.entries(session, self.spec, step)
+        return PreparedStep(write, {"late": 0} if step.read.has_rows else {}, quarantined=quarantined)
 
     def seal(self, step: Step, prepared: PreparedStep) -> Seal:
         made = super().seal(step, prepared)
@@ -286,7 +365,7 @@ def _source_rows(session: Session, spec: ApplySpec, step: Step) -> list[delta.Ro
         return []
     table = session.world.table(spec.source_uri)
     session._refuse_torn(table)
-    rows = table.rows(table.travel(step.at))
+    rows = session.valid(table.rows(table.travel(step.at)), step.at)
     return [[*row, step.at, None] for row in rows] if _is_history(spec) else rows
 
 
@@ -324,11 +403,13 @@ def _changes(session: Session, spec: ApplySpec, step: Step) -> list[tuple[int, l
             )
             added = [row for key, row in after.items() if before.get(key) != row]
             removed = {key for key, row in before.items() if after.get(key) != row}
-            found.append((one.ending_version, added, removed))
+            found.append((one.ending_version, session.valid(added, one.ending_version), removed))
             continue
         versions = range(one.starting_version, one.ending_version + 1)
         table.travel(one.starting_version)
-        found += [(version, *changes_of(table, version)) for version in versions]
+        for version in versions:
+            added, removed = changes_of(table, version)
+            found.append((version, session.valid(added, version), removed))
     return found
 
 

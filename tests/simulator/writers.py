@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from tests.simulator.aside import REFUSED
 from tests.simulator.delta import Missing
-from tests.simulator.oracle import Past
+from tests.simulator.oracle import Past, is_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,9 +114,21 @@ class Source:
 
     def _update(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
         key = sorted(state)[number % len(state)]
-        row = [key, self._value()]
-        change = [["update_preimage", key, state[key]], ["update_postimage", *row]]
-        self._changed("UPDATE", key, [row], change, now)
+        self._write(key, self._value(), state)
+
+    def _poison(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        """Write a value that a target refuses."""
+        keys = [key for key in sorted(state) if not is_invalid(key)]
+        self._write(keys[number % len(keys)], REFUSED - self._value(), state)
+
+    def _cure(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
+        """Correct such values."""
+        for key in [key for key, value in state.items() if value <= REFUSED]:
+            self._write(key, self._value(), self.lane.pasts[-1].states[-1])
+
+    def _write(self, key: int, value: int, state: dict[int, int]) -> None:
+        change = [["update_preimage", key, state[key]], ["update_postimage", key, value]]
+        self._changed("UPDATE", key, [[key, value]], change, self.table.snapshot())
 
     def _delete(self, number: int, now: Snapshot, state: dict[int, int]) -> None:
         key = sorted(state)[number % len(state)]

@@ -122,6 +122,12 @@ class ApplyRequest(Request, RunOptions):
         return pairs(self.pipeline, self.target, self.shadow_of, self.shadowed_by)
 
     @property
+    def may_end_early(self) -> bool:
+        """Return whether options may end the range of a run, or of a commit, before the newest version."""
+        ends = (self.ending_version, self.ending_timestamp, self.max_versions, self.max_bytes)
+        return any(one is not None for one in (*ends, self.versions_per_commit, self.bytes_per_commit))
+
+    @property
     def goes_on(self) -> bool:
         """Return whether the run only applies the changes after the watermark."""
         return self.mode in ONWARDS

@@ -180,6 +180,7 @@ class ApplySpec(SealedSpec):
     :param target_name: the same of the target; the job registers a target that it creates
     :param target_comment: comment of a table that gets its name here
     :param guard: limits beyond which a step commits nothing
+    :param may_end_early: options may end the range of a step before the newest version of the source
     :param erased: the erased keys of source and target, whose rows the job does not write
     :param shadows: the pairs of this pipeline, which the job compares after its commits
     """
@@ -195,6 +196,7 @@ class ApplySpec(SealedSpec):
     target_name: str = field(default="", metadata=OUTSIDE_IDENTITY)
     target_comment: str = field(default="", metadata=OUTSIDE_IDENTITY)
     guard: Guard = field(default=Guard(), metadata=OUTSIDE_IDENTITY)
+    may_end_early: bool = field(default=False, metadata=OUTSIDE_IDENTITY)
     erased: ErasedKeys = field(default=ErasedKeys(), metadata=OUTSIDE_IDENTITY)
     shadows: tuple[Pair, ...] = field(default=(), metadata=OUTSIDE_IDENTITY)
     job: Literal["apply"] = "apply"

@@ -32,7 +32,14 @@ from delta_cdc.spark.apply.rows import RAW as SOURCE_ROW
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.ingest import redelivery
-from delta_cdc.spark.sealed.commit import CommitResult, attempt, is_conflict, nothing_added, stamped
+from delta_cdc.spark.sealed.commit import (
+    CommitResult,
+    attempt,
+    is_conflict,
+    is_overtaken,
+    nothing_added,
+    stamped,
+)
 from delta_cdc.spark.sealed.constraints import Destination
 
 if TYPE_CHECKING:
@@ -76,12 +83,12 @@ AS_JSON = {
 _IDENTITY = ("keys", "raw")
 #: Number of attempts. The first attempt may fail if two writers create the table at the same time.
 _TRIES = 3
-_SETTLED = f"{PLAN_PREFIX}settled"
+_SETTLED, _KEY = f"{PLAN_PREFIX}settled", f"{PLAN_PREFIX}key"
 
 
 # -- the table ------------------------------------------------------------------------------------
 def exists(session: SparkSession, uri: str) -> bool:
-    """Return whether the quarantine exists."""
+    """Return whether a table exists."""
     return catalog.existing_detail(session, uri) is not None
 
 
@@ -114,12 +121,12 @@ def _write_sealed(
     uri: str,
     seal: Seal,
     prepared: Callable[[], Callable[[], object] | None],
-    again: Callable[[Callable[[], object]], CommitResult],
+    again: Callable[[], CommitResult],
 ) -> CommitResult:
     """Write rows in one commit, with the seal of the step's commit.
 
     :param prepared: returns the write; None if the table has the rows already
-    :param again: handles a table that already has a commit of this seal or of a later one; gets the write
+    :param again: writes into a table that already has a commit of this seal or of a later one
     """
     outcome = CommitResult("conflict")
     for _ in range(_TRIES):
@@ -128,7 +135,7 @@ def _write_sealed(
             return CommitResult("committed")
         outcome = attempt(session, seal, save, Destination(uri))
         if outcome.status == "skipped":
-            outcome = again(save)
+            outcome = again()
         if outcome.status != "conflict":
             break
     return outcome
@@ -253,7 +260,8 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
 
     An attempt that crashed between the two commits has left rows under this seal. Rows of the same range
     stay. Rows of a range inside the step's range are replaced: the target refuses a second commit of a seal,
-    so these rows belong to no committed step.
+    so these rows belong to no committed step. Rows of a longer range, or of a reload, stay, because their
+    driver may still commit; they are not written a second time.
 
     :param seal: the seal of the target's commit
     :param rows: from :func:`rows`, not empty
@@ -262,23 +270,30 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
     """
     uri, pipeline = spec.quarantine_uri, spec.pipeline
     first, last = step.starting_version, step.ending_version
-    own_rows = f"seal = {step.seal_number} AND starting_version >= {first} AND ending_version <= {last}"
+    of_seal = f"seal = {step.seal_number}"
+    own_rows = f"{of_seal} AND starting_version >= {first} AND ending_version <= {last}"
 
     def prepared() -> Callable[[], object] | None:
-        writer = rows.write.format("delta")
         if not exists(session, uri):
-            return partial(writer.mode("error").options(**_PROPERTIES).save, uri)
+            return partial(rows.write.format("delta").mode("error").options(**_PROPERTIES).save, uri)
+        held = rows_of(session, uri, pipeline).where(of_seal)
         same_range = f"{own_rows} AND starting_version = {first} AND ending_version = {last}"
-        if not rows_of(session, uri, pipeline).where(same_range).isEmpty():
+        if not held.where(same_range).isEmpty():
             return None
+        others = held.where(f"starting_version < {first} OR ending_version > {last}")
+        left = rows if others.isEmpty() else _not_in(rows, others)
+        writer = left.write.format("delta")
         replaced = f"pipeline = {string(pipeline)} AND {own_rows}"
         return partial(writer.mode("overwrite").option("replaceWhere", replaced).save, uri)
 
-    def again(save: Callable[[], object]) -> CommitResult:
-        if not rows_of(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty():
+    def again() -> CommitResult:
+        is_later = not rows_of(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty()
+        if is_later and _is_taken(session, spec, step):
             return CommitResult("skipped", f"a run after this one has written to the quarantine {uri}")
-        # A crashed attempt used this seal for another range; only its rows show that.
-        return _write_unsealed(save)
+        # Another attempt used this seal for another range, or a later number, as two first loads have numbers
+        # by the clock. Only its rows show that. The target decides which attempt commits.
+        save = prepared()
+        return CommitResult("committed") if save is None else _write_unsealed(save)
 
     outcome = _write_sealed(session, uri, seal, prepared, again)
     if outcome.status == "committed":
@@ -286,6 +301,21 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
     if outcome.status == "skipped":
         return outcome.message
     return f"another run writes to the quarantine {uri}: {outcome.message}"
+
+
+def _is_taken(session: SparkSession, spec: ApplySpec, step: Step) -> bool:
+    """Return whether the target refuses a step, because another run has committed."""
+    if step.planned_on is None:
+        return exists(session, spec.target_uri)
+    number = step.seal_number
+    return is_overtaken(session, spec.target_uri, step.planned_on, spec.pipeline, number)
+
+
+def _not_in(rows: DataFrame, held: DataFrame) -> DataFrame:
+    """Return the rows of one seal that another try of this seal has not written."""
+    key = F.struct(*[F.col(name).alias(name) for name in _IDENTITY])
+    others = held.select(key.alias(_KEY)).distinct()
+    return rows.withColumn(_KEY, key).join(others, _KEY, "left_anti").select(*COLUMNS)
 
 
 def mark_refused(session: SparkSession, uri: str, pipeline: str, number: int) -> None:
@@ -379,7 +409,7 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
         )
         quarantine_rows.write.format("delta").mode("append").options(**_PROPERTIES).save(spec.quarantine_uri)
 
-    def again(_: object) -> CommitResult:
+    def again() -> CommitResult:
         quarantined = _records(session, spec).where(F.col("seal") == spec.step.seal_number)
         missing = _beyond(rejects, quarantined, exact=True).localCheckpoint()
         return CommitResult("committed") if missing.isEmpty() else _write_unsealed(lambda: save(missing))

@@ -13,6 +13,8 @@ from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import load, rows
+from delta_cdc.spark.sealed.commit import attempt
+from delta_cdc.spark.sealed.constraints import Destination
 from tests.support.engine import (
     Flow,
     Quarantining,
@@ -308,8 +310,10 @@ def test_one_seal_one_set_of_rows(
     session, ours = session_like(spark), spec_of(tmp_path)
     uri = ours.quarantine_uri
 
-    def write(spec: ApplySpec, start: int, end: int, seal: int, number: int) -> str | None:
-        step = step_of(start, end, seal)
+    def write(
+        spec: ApplySpec, start: int, end: int, seal: int, number: int, base: TableVersion | None = None
+    ) -> str | None:
+        step = replace(step_of(start, end, seal), planned_on=base)
         out = quarantine.rows(
             session.range(number),
             spec=spec,
@@ -349,14 +353,22 @@ def test_one_seal_one_set_of_rows(
     # The target never saw seal 5; meanwhile there is more to read.
     assert write(ours, 1, 4, 5, 3) is None
     assert held() == [("flow", 5, 1, 4, 3), ("other", 9, 1, 1, 1)]
-    # A range inside of it is there beside it: too much is looked at again, too little would be lost.
-    assert write(ours, 1, 3, 5, 2) is None
-    assert held() == [("flow", 5, 1, 3, 2), ("flow", 5, 1, 4, 3), ("other", 9, 1, 1, 1)]
+    # The rows of a longer range stay, because its driver may still commit; only the others are added.
+    assert write(ours, 1, 3, 5, 4) is None
+    assert held() == [("flow", 5, 1, 3, 1), ("flow", 5, 1, 4, 3), ("other", 9, 1, 1, 1)]
+    # As of two first loads: the later number never reached the target.
     assert write(ours, 5, 6, 6, 1) is None
-    late = write(ours, 1, 9, 5, 4)
+    assert write(ours, 1, 9, 5, 4) is None
+    assert held() == [("flow", 5, 1, 9, 4), ("flow", 6, 5, 6, 1), ("other", 9, 1, 1, 1)]
+    target = ours.target_uri
+    session.range(1).write.format("delta").save(target)
+    sixth = seal_for(ours, step_of(5, 6, 6))
+    append = session.range(1).write.format("delta").mode("append")
+    attempt(session, sixth, lambda: append.save(target), Destination(target))
+    late = write(ours, 1, 12, 5, 5, TableVersion("i", 0))
     assert late is not None
     assert "a run after this one" in late
-    assert ("flow", 6, 5, 6, 1) in held()
+    assert ("flow", 5, 1, 9, 4) in held()
     assert metadata(uri)["configuration"]["delta.enableDeletionVectors"] == "true"
 
 

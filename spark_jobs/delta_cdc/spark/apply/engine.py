@@ -142,7 +142,11 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
     def destination(self, prepared: PreparedStep) -> Destination:
         """Return the target, and the rows of the MERGE or of the append."""
         merge, inserts, options = prepared.merge, prepared.inserts, self.spec.options
-        correct = refusals.correction(options, of_any_version=options.stored_as_scd_type == 2)
+        correct = refusals.correction(
+            options,
+            of_any_version=options.stored_as_scd_type == 2,
+            may_end_early=self.spec.may_end_early or len(self.spec.steps) > 1,
+        )
         remedy = f"{correct}; leave them out with where, change them with select, or {CHANGE_THE_RULE}"
         keys = prepared.shape.keys if prepared.shape is not None else ()
         if merge is not None:

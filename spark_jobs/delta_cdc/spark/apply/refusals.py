@@ -83,20 +83,21 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
 }
 
 
-def correction(options: ApplyOptions, *, of_any_version: bool) -> str:
+def correction(options: ApplyOptions, *, of_any_version: bool, may_end_early: bool = False) -> str:
     """Return what a user does about wrong rows in the source, for a remedy.
 
     :param of_any_version: a version between the ends of the range may have the wrong rows. A newer version
         that corrects them does not help then: the range keeps the older one
+    :param may_end_early: the next range may end before a newer version that corrects them
     """
     if options.insert_only:
         return (
             "correct the rows at the source and run once with mode='reset', which loads the target again: "
             "the range keeps the version that added them"
         )
-    if not of_any_version:
+    if not (of_any_version or may_end_early):
         return "correct these rows in the source"
-    if options.takes_events:
+    if of_any_version and options.takes_events:
         return (
             "delete these events from the source and run once with mode='reload': later events do not "
             "replace them"

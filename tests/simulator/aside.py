@@ -1,0 +1,79 @@
+"""The quarantine of a target: rows that a step sets aside, and rows that the target refuses.
+
+A third of the keys are invalid: a step writes their rows into the quarantine, before its commit. How it does
+this is the project's own code. A value below :data:`REFUSED` breaks a rule of the target, which then refuses
+the commit, after the quarantine was written.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from delta_cdc.spark import quarantine
+from tests.simulator import ingest_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from delta_cdc.core.spec import ApplySpec
+    from delta_cdc.core.steps import Step
+    from tests.simulator.delta import Row
+    from tests.simulator.ingest_frames import Frame
+    from tests.simulator.spark import Session
+
+#: A target refuses a value below this one.
+REFUSED = -1_000
+_RULE = (
+    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint low (value >= 0) violated by row with values:"
+)
+
+
+class RefusedRow(Exception):
+    """Delta's exception for a row that breaks a rule of the table."""
+
+
+def refuse(rows: Iterable[Row]) -> None:
+    """Raise Delta's exception if a row breaks the rule of the target."""
+    for row in rows:
+        if row[1] <= REFUSED:
+            raise RefusedRow(f"{_RULE} - value : {row[1]}")
+
+
+def entries(session: Session, spec: ApplySpec, step: Step) -> Frame | None:
+    """Return what a step writes into the quarantine; None for nothing."""
+    found = [_entry(spec, step, row, version) for version, row in session.invalid]
+    if found and step.kind in ("reload", "reset") and quarantine.exists(session, spec.quarantine_uri):  # type: ignore[arg-type]
+        # All rows are read, and most of those that are invalid are there already.
+        held = session.rows_of(spec.quarantine_uri).rows
+        earlier = [row for row in held if row["pipeline"] == spec.pipeline and row["seal"] < step.seal_number]
+        known = {row["raw"] for row in earlier}
+        found = [row for row in found if row["raw"] not in known]
+    return ingest_frames.Frame(session, found, list(quarantine.COLUMNS)) if found else None  # type: ignore[arg-type]
+
+
+def _entry(spec: ApplySpec, step: Step, row: Row, version: int) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(quarantine.COLUMNS),
+        "reason": "the key is invalid",
+        "pipeline": spec.pipeline,
+        "seal": step.seal_number,
+        "raw": json.dumps(row[:2]),
+        "commit_version": version,
+        "starting_version": step.starting_version,
+        "ending_version": step.ending_version,
+    }
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Let the world replace what reads and writes the quarantine, for the project's own code."""
+    found = SimpleNamespace(
+        existing_detail=lambda session, uri: True if session.read_log(uri)[1].version >= 0 else None
+    )
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.multiple(quarantine, F=ingest_frames.Functions, catalog=found))
+        yield

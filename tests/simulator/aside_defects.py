@@ -1,0 +1,72 @@
+"""Planted defects of the quarantine of a target, see :mod:`tests.simulator.defects`."""
+
+from __future__ import annotations
+
+from tests.simulator.defects import Defect, found
+from tests.simulator.schedules import Failure, drawn, outcome
+
+ASIDE_DEFECTS = (
+    Defect(
+        "The quarantine is written before the commit.",
+        "spark.apply.engine",
+        "        problem = quarantine.write(self.session, self.spec, step, seal, prepared.quarantined)",
+        "        problem = None",
+        2,
+    ),
+    Defect(
+        "Rows of a shorter range are replaced.",
+        "spark.quarantine",
+        '        replaced = f"pipeline = {string(pipeline)} AND {own_rows}"',
+        '        replaced = f"pipeline = {string(pipeline)} AND seal < 0"',
+        75,
+    ),
+    Defect(
+        "Rows that another try of a seal has written are not written again.",
+        "spark.quarantine",
+        "rows if others.isEmpty() else _not_in(rows, others)",
+        "rows",
+        30,
+    ),
+    Defect(
+        "A later number that was never committed stops no run.",
+        "spark.quarantine",
+        "        if is_later and _is_taken(session, spec, step):",
+        "        if is_later:",
+        1_094,
+    ),
+    Defect(
+        "The end of a refused try is free.",
+        "planning.quarantine",
+        "    if await log.transaction(refused_id(request.pipeline)) == number:",
+        "    if False:",
+        211,
+    ),
+    Defect(
+        "A refusal is noted.",
+        "spark.apply.engine",
+        "        if is_refusal and prepared.quarantined is not None:",
+        "        if False:",
+        211,
+    ),
+    Defect(
+        "The remedy of a refused row knows the limits of a range.",
+        "spark.apply.engine",
+        "            may_end_early=self.spec.may_end_early or len(self.spec.steps) > 1,",
+        "            may_end_early=False,",
+        85,
+    ),
+)
+
+#: What ``LISTED_LATE`` shows; random schedules hardly meet it.
+OLDER_VERSION = Defect(
+    "The published version has the commit of the published seal.",
+    "run.apply",
+    "            version = max(commit.version for commit in commits)",
+    "            version = commits[0].version",
+    1,
+)
+
+
+def found_aside(defect: Defect, most: int | None = None, first: int = 0) -> tuple[int, Failure] | None:
+    """Do as :func:`~tests.simulator.defects.found` with the seeds that may have a quarantine."""
+    return found(defect, most, first, played=lambda _, seed: outcome(drawn(4 * seed + 3)))
