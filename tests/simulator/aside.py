@@ -1,8 +1,8 @@
 """The quarantine of a target: rows that a step sets aside, and rows that the target refuses.
 
 A third of the keys are invalid: a step writes their rows into the quarantine, before its commit. How it does
-this is the project's own code. A value below :data:`REFUSED` breaks a rule of the target, which then refuses
-the commit, after the quarantine was written.
+this is the project's own code. Some values break a rule of the target, which then refuses the commit, after
+the quarantine was written.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from unittest import mock
 
 from delta_cdc.spark import quarantine
 from tests.simulator import ingest_frames
+from tests.simulator.oracle import REFUSED
+from tests.simulator.writers import drop, optimized, restore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,9 +26,8 @@ if TYPE_CHECKING:
     from tests.simulator.delta import Row
     from tests.simulator.ingest_frames import Frame
     from tests.simulator.spark import Session
+    from tests.simulator.world import Event, World
 
-#: A target refuses a value below this one.
-REFUSED = -1_000
 _RULE = (
     "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint low (value >= 0) violated by row with values:"
 )
@@ -66,6 +67,31 @@ def _entry(spec: ApplySpec, step: Step, row: Row, version: int) -> dict[str, Any
         "starting_version": step.starting_version,
         "ending_version": step.ending_version,
     }
+
+
+class Others:
+    """Who maintains the quarantine, and who damages it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def happen(self, event: Event) -> None:
+        """Do one thing to the table, if it is there."""
+        judge = self.world.lanes[0].judge
+        table = judge.aside
+        if table is None or table.newest < 0:
+            return
+        self.world.coverage["target", f"{event.name} quarantine"] += 1
+        self.world.tell(f"{event.name} of {table.name}, version {table.newest + 1}")
+        if event.name == "optimize":
+            table.commit("OPTIMIZE", optimized(table))
+            return
+        # What is in it proves nothing any more, and no run may depend on it.
+        judge.is_aside_lost = True
+        if event.name == "restore":
+            restore(table, event.number % (table.newest + 1), table.commit)
+        else:
+            drop(table)
 
 
 @contextmanager

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulator.delta import Table
 
 State = dict[int, int]
+#: A target with a quarantine refuses a value that is not above this one.
+REFUSED = -1_000
 #: Kinds of steps whose commits move rows.
 MOVING = ("load", "apply", "reset", "reload")
 
@@ -211,6 +213,7 @@ class Judge:
         self.hidden = False
         #: The quarantine, if the target has one.
         self.aside: Table | None = None
+        self.is_aside_lost = False
 
     def wanted(self, past: Past, seals: Sequence[Sealed]) -> list[list[Any]]:
         """Return the rows of the target, without those that are set aside."""
@@ -362,5 +365,5 @@ class Judge:
                 f"version {sealed.version} ({sealed.kind}, watermark {sealed.watermark}): rows {found}, "
                 f"the source has {wanted}"
             )
-        if self.aside is not None and sealed.kind in MOVING:
+        if self.aside is not None and not self.is_aside_lost and sealed.kind in MOVING:
             check_set_aside(self.aside, past, sealed)

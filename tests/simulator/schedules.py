@@ -385,6 +385,10 @@ def _with_aside(random: Random, schedule: Schedule, length: Length) -> Schedule:
         if random.random() < 0.5:
             events.append(Event(random.randrange(at, length.last + 100), "source", "cure"))
         events.append(Event(at + 1, "run", "p", number=random.randrange(100)))
+    if random.random() < 0.3:
+        name = random.choice(("restore", "restore", "drop", "optimize"))
+        at, number = random.randrange(30, length.last + 60), random.randrange(100)
+        events.append(Event(at, "quarantine", name, number=number))
     return replace(schedule, events=tuple(events), aside=True)
 
 

@@ -156,7 +156,11 @@ class World:
             self._tables[aside_table.name] = aside_table
         self._ids = 0
         self.airflow = Airflow(self)
-        writers = {"source": writers_of.Source(self, self.lanes[0]), "target": writers_of.Others(self)}
+        writers = {
+            "source": writers_of.Source(self, self.lanes[0]),
+            "target": writers_of.Others(self),
+            "quarantine": aside.Others(self),
+        }
         self.group: Group | None = None
         if schedule.group:
             # Only now: Airflow takes seconds to import.

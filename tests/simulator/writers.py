@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from tests.simulator.aside import REFUSED
 from tests.simulator.delta import Missing
-from tests.simulator.oracle import Past, is_invalid
+from tests.simulator.oracle import REFUSED, Past, is_invalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable
