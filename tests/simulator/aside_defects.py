@@ -16,16 +16,23 @@ ASIDE_DEFECTS = (
     Defect(
         "Rows of a shorter range are replaced.",
         "spark.quarantine",
-        '        replaced = f"pipeline = {string(pipeline)} AND {own_rows}"',
-        '        replaced = f"pipeline = {string(pipeline)} AND seal < 0"',
+        '.option("replaceWhere", own_rows)',
+        '.option("replaceWhere", f"{of_seal} AND starting_version = {first} AND ending_version = {last}")',
         75,
     ),
     Defect(
         "Rows that another try of a seal has written are not written again.",
         "spark.quarantine",
-        "rows if others.isEmpty() else _not_in(rows, others)",
-        "rows",
+        "            more = _not_in(rows, known).localCheckpoint()",
+        "            more = rows",
         30,
+    ),
+    Defect(
+        "Rows of another try of the same range do not stand for those of this one.",
+        "spark.quarantine",
+        "            more = _not_in(rows, known).localCheckpoint()",
+        "            more = rows.limit(0)",
+        109,
     ),
     Defect(
         "A later number that was never committed stops no run.",

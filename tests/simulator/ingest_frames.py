@@ -56,6 +56,9 @@ class Column:
     def __lt__(self, other: Any) -> Column:
         return self._with(other, lambda one, two: one < two)
 
+    def __gt__(self, other: Any) -> Column:
+        return self._with(other, lambda one, two: one > two)
+
     def __and__(self, other: Any) -> Column:
         """SQL's AND: NULL beside true is NULL, which selects no row."""
         two = _column(other)
@@ -133,14 +136,16 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def parsed(condition: str) -> Column:
-    """Return an SQL condition: comparisons of columns with numbers or texts, with AND, or with OR."""
-    all_or_any, word = (any, " OR ") if " OR " in condition else (all, " AND ")
-    parts = []
-    for text in condition.split(word):
-        name, sign, value = text.split(" ")
-        wanted = value.strip("'") if value.startswith("'") else int(value)
-        parts.append((name, _COMPARED[sign], wanted))
-    return Column(lambda row: all_or_any(compare(row[name], wanted) for name, compare, wanted in parts))
+    """Return an SQL condition: comparisons of columns with numbers or texts, with AND, or (with OR)."""
+    if " AND " in condition:
+        parts = [parsed(text) for text in condition.split(" AND ")]
+        return Column(lambda row: all(part.of(row) for part in parts))
+    if condition.startswith("("):
+        parts = [parsed(text) for text in condition[1:-1].split(" OR ")]
+        return Column(lambda row: any(part.of(row) for part in parts))
+    name, sign, value = condition.split(" ")
+    compare, wanted = _COMPARED[sign], value.strip("'") if value.startswith("'") else int(value)
+    return Column(lambda row: compare(row[name], wanted))
 
 
 @dataclass

@@ -147,18 +147,19 @@ def check_set_aside(table: Table, past: Past, sealed: Sealed) -> None:
     where = f"version {sealed.version} ({sealed.kind} {sealed.start}-{sealed.end}, seal {sealed.number})"
     if missing := now - set(found):
         raise Violation(f"{where}: the quarantine lacks {missing}")
-    own = {tuple(json.loads(row["raw"])) for row in mine if _is_inside(row, sealed)}
+    own = {tuple(json.loads(row["raw"])) for row in mine if _is_shorter(row, sealed)}
     twice = {row for row, count in found.items() if count > 1 and not _came_twice(past, sealed, row)}
     if wrong := (own - allowed) | twice:
         raise Violation(f"{where}: the quarantine has {wrong} of {dict(found)}")
 
 
-def _is_inside(row: Any, sealed: Sealed) -> bool:
-    """Return whether a row was set aside for the range of a seal, or for a part of it.
+def _is_shorter(row: Any, sealed: Sealed) -> bool:
+    """Return whether a row was set aside for a part of the range of a seal.
 
-    A try for another range that died, or that the target refused, leaves its rows.
+    A try for the same or another range that died, or that the target refused, leaves its rows.
     """
-    is_inside = sealed.start <= row["starting_version"] and row["ending_version"] <= sealed.end
+    first, last = row["starting_version"], row["ending_version"]
+    is_inside = sealed.start <= first and last <= sealed.end and (first, last) != (sealed.start, sealed.end)
     return bool(row["seal"] == sealed.number and is_inside)
 
 

@@ -249,7 +249,8 @@ class Session:
             self.write(uri, make, blind=True, creates=True)
 
     def replace(self, uri: str, rows: list[dict[str, Any]], replaced: Column) -> None:
-        """Write rows in place of those that a condition selects."""
+        """Write rows in place of those that a condition selects, and that fulfil it as well."""
+        assert all(replaced.of(row) for row in rows), "DELTA_REPLACE_WHERE_MISMATCH"
 
         def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
             actions: list[delta.Action] = []

@@ -101,9 +101,9 @@ def test_killed_in_the_second_milestone(
     assert ranges(str(target))[1:] == _PARTS[:1]
     told = [line.partition(": ")[2] for line in dead.stderr.splitlines()]
     assert [line for line in told if line.startswith("Commit ")] == [
-        f"Commit 1 of 3: versions 1-100 of {Path(source.path).name}",
+        f"Commit 1 of 3: the apply of {Path(source.path).name}: versions 1-100",
         f"Commit 1 of 3 is version {seals(str(target))[-1]['at']}",
-        f"Commit 2 of 3: versions 101-200 of {Path(source.path).name}",
+        f"Commit 2 of 3: the apply of {Path(source.path).name}: versions 101-200",
     ]
 
     # The source has gone on in the meantime; the retry does what the run was about.

@@ -258,10 +258,10 @@ def _key_value(text: Column, data_type: T.DataType) -> Column:
 def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: DataFrame) -> str | None:
     """Write the rows that a step removes, in one commit with the seal of the step's commit in the target.
 
-    An attempt that crashed between the two commits has left rows under this seal. Rows of the same range
-    stay. Rows of a range inside the step's range are replaced: the target refuses a second commit of a seal,
-    so these rows belong to no committed step. Rows of a longer range, or of a reload, stay, because their
-    driver may still commit; they are not written a second time.
+    An attempt that did not commit in the target has left rows under this seal: the target refuses a second
+    commit of a seal. Rows of a shorter range are replaced. The others stay, because another driver may still
+    commit them, and only rows that are not among them are added. So the quarantine may have rows of an
+    attempt that failed, as one with other rules or of another source; it never lacks a row.
 
     :param seal: the seal of the target's commit
     :param rows: from :func:`rows`, not empty
@@ -270,21 +270,24 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
     """
     uri, pipeline = spec.quarantine_uri, spec.pipeline
     first, last = step.starting_version, step.ending_version
-    of_seal = f"seal = {step.seal_number}"
+    of_seal = f"pipeline = {string(pipeline)} AND seal = {step.seal_number}"
     own_rows = f"{of_seal} AND starting_version >= {first} AND ending_version <= {last}"
 
     def prepared() -> Callable[[], object] | None:
+        written = rows
         if not exists(session, uri):
             return partial(rows.write.format("delta").mode("error").options(**_PROPERTIES).save, uri)
-        held = rows_of(session, uri, pipeline).where(of_seal)
-        same_range = f"{own_rows} AND starting_version = {first} AND ending_version = {last}"
-        if not held.where(same_range).isEmpty():
-            return None
-        others = held.where(f"starting_version < {first} OR ending_version > {last}")
-        left = rows if others.isEmpty() else _not_in(rows, others)
-        writer = left.write.format("delta")
-        replaced = f"pipeline = {string(pipeline)} AND {own_rows}"
-        return partial(writer.mode("overwrite").option("replaceWhere", replaced).save, uri)
+        held = rows_of(session, uri, pipeline).where(of_seal).select(*COLUMNS)
+        of_range = held.where(f"starting_version = {first} AND ending_version = {last}")
+        known = of_range.unionByName(held.where(f"(starting_version < {first} OR ending_version > {last})"))
+        if not known.isEmpty():
+            more = _not_in(rows, known).localCheckpoint()
+            if more.isEmpty():
+                return None
+            written = of_range.unionByName(more)
+        return partial(
+            written.write.format("delta").mode("overwrite").option("replaceWhere", own_rows).save, uri
+        )
 
     def again() -> CommitResult:
         is_later = not rows_of(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty()

@@ -103,6 +103,19 @@ def test_fail_writes_nothing(feed: Orders) -> None:
     assert feed.rows() == [(1, 30), (2, 20), (3, 30)]
 
 
+def test_a_row_that_the_target_refuses_is_set_aside_by_a_new_rule(feed: Orders) -> None:
+    """The failed try has written the quarantine, for the same range and the same seal."""
+    feed.run(QUARANTINE)
+    feed.spark.sql(f"ALTER TABLE delta.`{feed.target}` ADD CONSTRAINT few CHECK (amount < 100)")
+    feed.sql("INSERT INTO {} VALUES (3, -3, 'a'), (4, 400, 'a')")
+    with pytest.raises(TargetConstraintViolated, match="id = 4"):
+        feed.run(QUARANTINE)
+    few = {"few": {"check": "amount < 100", "on_break": "quarantine"}}
+    assert feed.run({**QUARANTINE, **few})["quarantined"] == 2
+    assert feed.rows() == [(1, 10), (2, 20)]
+    assert [key for _, key, _ in feed.aside()] == ["3", "4"]
+
+
 def test_a_row_that_the_target_refuses_is_corrected_in_the_source(feed: Orders) -> None:
     """Beside it, another row went to the quarantine before the commit failed."""
     feed.run(QUARANTINE)
