@@ -68,8 +68,8 @@ ASIDE_DEFECTS = (
 OLDER_VERSION = Defect(
     "The published version has the commit of the published seal.",
     "run.apply",
-    "            version = max(commit.version for commit in commits)",
-    "            version = commits[0].version",
+    "for _, commit in (*own.found, *ours))",
+    "for _, commit in own.found)",
     1,
 )
 

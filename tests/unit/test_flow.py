@@ -809,6 +809,16 @@ def test_what_a_restore_took_back_is_applied_again(world: World) -> None:
     assert world.unpublished(never).to_dict()["counts"] == again.counts
 
 
+def test_a_restore_that_undid_a_repair_is_noted(world: World) -> None:
+    world.apply()
+    repaired = world.apply(mode="repair", repair_keys="true").target_version
+    assert repaired is not None
+    world.target.restore(repaired - 1)
+    world.apply()
+    assert world.heard(f"undid the repair in version {repaired}")
+    assert world.heard("RESTORE the quarantine, too")
+
+
 def kept(orphans: list[Any]) -> Callable[[Any], JobResult]:
     """Return a driver that outlives its worker: its spec is kept for later."""
 

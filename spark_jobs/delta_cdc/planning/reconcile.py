@@ -446,6 +446,8 @@ async def _walk(log: DeltaLog, history: History, state: TableState, pipeline: st
                 f"The target {state.uri} was restored in version {commit.version} to version "
                 f"{restored}: the watermark of that version applies."
             )
+            undone = await _undone_repair(history, state, pipeline, range(restored + 1, commit.version))
+            walk.notes += [undone] if undone else []
             walk.restored = walk.restored or (commit.version, restored)
         elif walk.replaced is None and replaces(commit):
             walk.replaced = commit
@@ -530,6 +532,28 @@ def restored_to(log: DeltaLog, restore: Commit) -> int:
         "name the time zone of that time, so the restored version is not known.",
         remedy="RESTORE the target to a version by its number, then run again.",
     )
+
+
+async def _undone_repair(history: History, state: TableState, pipeline: str, undone: range) -> str | None:
+    """Return a note on the newest repair that a RESTORE undid, with what a person does about it.
+
+    A repair deletes from the quarantine what it has repaired. The watermark does not show that it is undone.
+
+    :param undone: the versions that the RESTORE undid
+    """
+    after = max(undone.start - 1, undone.stop - 1 - _LOOK_BACK)
+    try:
+        async for commit in Back(history, undone.stop - 1, after):
+            seal = seal_of(commit, pipeline)
+            if seal is not None and seal.step.kind == "repair":
+                return (
+                    f"This undid the repair in version {commit.version} of {state.uri}. Rows that the repair "
+                    "took from the quarantine are in neither table now: run once with mode='reload'; or "
+                    "RESTORE the quarantine, too, and repair again."
+                )
+    except (CorruptLog, LogLineTooLong, LogTooLarge) as error:
+        logger.info("The commits that the RESTORE of %s undid cannot be read: %s", state.uri, error)
+    return None
 
 
 async def _refuse_left_files(log: DeltaLog, walk: _Walk) -> None:

@@ -224,11 +224,8 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         seal = recorded.seal
         assert seal is not None
         due = await self._due(recorded, ours)
-        version = recorded.target.version
-        if own.found:
-            # The newest of these may not be among the own ones: a listing may lag, or another run was next.
-            commits = [own.found[-1][1], *([recorded.commit] if recorded.commit is not None else [])]
-            version = max(commit.version for commit in commits)
+        # A listing that lags may leave out the newest of the own ones.
+        version = max((commit.version for _, commit in (*own.found, *ours)), default=recorded.target.version)
         if plan.versions is None and not due:
             self.say(
                 f"0 rows: wrote watermark {seal.watermark} in version {version} of "
