@@ -47,13 +47,17 @@ def refuse(rows: Iterable[Row]) -> None:
 def entries(session: Session, spec: ApplySpec, step: Step) -> Frame | None:
     """Return what a step writes into the quarantine; None for nothing."""
     found = [_entry(spec, step, row, version) for version, row in session.invalid]
-    if found and step.kind in ("reload", "reset") and quarantine.exists(session, spec.quarantine_uri):  # type: ignore[arg-type]
+    if found and step.kind in ("reload", "reset") and _is_there(session, spec.quarantine_uri):
         # All rows are read, and most of those that are invalid are there already.
         held = session.rows_of(spec.quarantine_uri).rows
         earlier = [row for row in held if row["pipeline"] == spec.pipeline and row["seal"] < step.seal_number]
         known = {row["raw"] for row in earlier}
         found = [row for row in found if row["raw"] not in known]
     return ingest_frames.Frame(session, found, list(quarantine.COLUMNS)) if found else None  # type: ignore[arg-type]
+
+
+def _is_there(session: Session, uri: str) -> bool:
+    return session.read_log(uri)[1].version >= 0
 
 
 def _entry(spec: ApplySpec, step: Step, row: Row, version: int) -> dict[str, Any]:
@@ -97,9 +101,7 @@ class Others:
 @contextmanager
 def installed() -> Iterator[None]:
     """Let the world replace what reads and writes the quarantine, for the project's own code."""
-    found = SimpleNamespace(
-        existing_detail=lambda session, uri: True if session.read_log(uri)[1].version >= 0 else None
-    )
+    found = SimpleNamespace(has_table=_is_there)
     with ExitStack() as stack:
         stack.enter_context(mock.patch.multiple(quarantine, F=ingest_frames.Functions, catalog=found))
         yield

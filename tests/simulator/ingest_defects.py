@@ -71,7 +71,7 @@ INGEST_DEFECTS = (
         "spark.ingest.engine",
         "        self.written = version, prepared.events\n",
         "        self.written = version, prepared.evts\n",
-        1,
+        2,
     ),
     Defect(
         "A record that lacks rows is noticed.",

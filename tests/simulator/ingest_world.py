@@ -478,7 +478,7 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
         has_statistics=lambda shape, name: False,
     )
     exists = SimpleNamespace(
-        existing_detail=lambda session, uri: True if session.read_log(uri)[1].version >= 0 else None,
+        has_table=lambda session, uri: session.read_log(uri)[1].version >= 0,
         delta_detail=_detail,
     )
     with ExitStack() as stack:

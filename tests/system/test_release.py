@@ -53,7 +53,7 @@ def test_the_wheel_has_both_packages_and_nothing_of_others(built: list[Path]) ->
         names
     )
     assert {Path(name).suffix for name in names if not name.startswith(information)} == {
-        *(".jar", ".js", ".json", ".properties", ".py", ".sha256", ".typed"),
+        *(".jar", ".js", ".json", ".properties", ".py", ".sha256", ".svg", ".typed"),
     }
     assert (metadata["Version"], metadata["License-Expression"]) == (__version__, "Apache-2.0")
     with tarfile.open(archived) as source:

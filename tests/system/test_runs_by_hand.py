@@ -165,7 +165,7 @@ def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, plac
     wrong = [
         (_ONE, "apply", {"mode": "repair"}, "mode is repair, and no field selects keys"),
         ("shop", _DETECT, {"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 2"),
-        ("shop", _DETECT, {"mode": "dry_run", "tables": ["orders_no"]}, "did you mean 'orders_now'"),
+        ("shop", _DETECT, {"dry_run": True, "tables": ["orders_no"]}, "did you mean 'orders_now'"),
         (_ONE, "apply", {"mode": "backfill", "ending_versoin": 3}, "did you mean 'ending_version'"),
     ]
     runs = [(dag_id, task, server.trigger(dag_id, conf), said) for dag_id, task, conf, said in wrong]

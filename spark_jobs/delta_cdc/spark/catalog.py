@@ -182,6 +182,17 @@ def existing_detail(session: SparkSession, name: str) -> dict[str, Any] | None:
         return None
 
 
+def has_table(session: SparkSession, uri: str) -> bool:
+    """Return whether a Delta table lies at a location.
+
+    Data files without a commit are no table: its first writer has died, or has not committed yet.
+    """
+    try:
+        return existing_detail(session, uri) is not None
+    except NotADeltaTable:
+        return False
+
+
 def _refuse_other(name: str, location: str, expected: str, whose: str) -> None:
     if canonical_uri(location) != canonical_uri(expected):
         raise TableNameMoved(

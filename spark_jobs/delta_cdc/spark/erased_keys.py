@@ -221,7 +221,7 @@ def delete_again(
     if not ledger.matched(rows, uri, "left_semi").isEmpty():
         texts = [text_sql(f"t.{quote(name)}", rows.schema[name].dataType, name) for name in columns]
         _delete_keys(session, uri, ledger, texts)
-    if quarantine and catalog.existing_detail(session, quarantine) is not None:
+    if quarantine and catalog.has_table(session, quarantine):
         texts = texts_of_json(rows.schema, dict(zip(columns, columns, strict=True)))
         held = session.read.format("delta").load(quarantine).alias("t")
         of_keys = ledger.hashes.alias("s")

@@ -87,11 +87,6 @@ _SETTLED, _KEY = f"{PLAN_PREFIX}settled", f"{PLAN_PREFIX}key"
 
 
 # -- the table ------------------------------------------------------------------------------------
-def exists(session: SparkSession, uri: str) -> bool:
-    """Return whether a table exists."""
-    return catalog.existing_detail(session, uri) is not None
-
-
 def _table_rows(frame: DataFrame, **values: Column) -> DataFrame:
     """Return rows with the columns of the table; a column without a value is NULL."""
     values["quarantined_at"] = F.current_timestamp()
@@ -194,7 +189,7 @@ def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
     """
     spec = context.spec
     held = [] if context.quarantined is None else [context.quarantined]
-    if exists(context.session, spec.quarantine_uri):
+    if catalog.has_table(context.session, spec.quarantine_uri):
         # A crashed attempt of this step may have left rows; they are replaced.
         earlier = F.col("seal") < context.step.seal_number
         held.append(rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(earlier))
@@ -275,7 +270,7 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
 
     def prepared() -> Callable[[], object] | None:
         written = rows
-        if not exists(session, uri):
+        if not catalog.has_table(session, uri):
             return partial(rows.write.format("delta").mode("error").options(**_PROPERTIES).save, uri)
         held = rows_of(session, uri, pipeline).where(of_seal).select(*COLUMNS)
         of_range = held.where(f"starting_version = {first} AND ending_version = {last}")
@@ -309,7 +304,7 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
 def _is_taken(session: SparkSession, spec: ApplySpec, step: Step) -> bool:
     """Return whether the target refuses a step, because another run has committed."""
     if step.planned_on is None:
-        return exists(session, spec.target_uri)
+        return catalog.has_table(session, spec.target_uri)
     number = step.seal_number
     return is_overtaken(session, spec.target_uri, step.planned_on, spec.pipeline, number)
 
@@ -378,7 +373,9 @@ def file_rejects(session: SparkSession, files: Sequence[tuple[SourceFile, str]])
 def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
     """Return the rejects that the quarantine does not have yet, from an earlier delivery or a void batch."""
     flag = redelivery.flagged(spec)
-    if (flag is None and not spec.step.configuration.get("void")) or not exists(session, spec.quarantine_uri):
+    if (flag is None and not spec.step.configuration.get("void")) or not catalog.has_table(
+        session, spec.quarantine_uri
+    ):
         return rejects
     quarantined = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
     void_records = quarantined.where(_is_void(spec))
@@ -461,7 +458,7 @@ def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame | None:
         a recorded batch, so it must end
     :raises TableNotFound: the quarantine does not exist
     """
-    if spec.recorded and not exists(session, spec.quarantine_uri):
+    if spec.recorded and not catalog.has_table(session, spec.quarantine_uri):
         return None
     catalog.delta_detail(session, spec.quarantine_uri, remedy="nothing was quarantined: nothing to replay.")
     records = _records(session, spec).where((F.col("seal") < spec.step.seal_number) & F.col(RAW).isNotNull())
@@ -488,7 +485,7 @@ def forget_records(session: SparkSession, spec: IngestSpec, settled: DataFrame) 
 
 def forget_files(session: SparkSession, spec: IngestSpec, files: Sequence[str]) -> None:
     """Delete the rows of files that were unreadable in an earlier delivery and are readable now."""
-    if files and exists(session, spec.quarantine_uri):
+    if files and catalog.has_table(session, spec.quarantine_uri):
         file_list = ", ".join(map(string, files))
         condition = f"raw IS NULL AND position.file IN ({file_list})"
         _delete(session, spec.quarantine_uri, spec.pipeline, spec.step.seal_number, condition)

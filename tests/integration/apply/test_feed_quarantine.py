@@ -11,7 +11,7 @@ import pytest
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.watermark import PipelineState, Seal, SealStep, TableVersion
-from delta_cdc.spark import quarantine
+from delta_cdc.spark import catalog, quarantine
 from delta_cdc.spark.apply import load, rows
 from delta_cdc.spark.sealed.commit import attempt
 from delta_cdc.spark.sealed.constraints import Destination
@@ -331,7 +331,7 @@ def test_one_seal_one_set_of_rows(
         groups = found.groupBy("pipeline", "seal", "starting_version", "ending_version").count().collect()
         return sorted(tuple(row) for row in groups)  # type: ignore[misc]
 
-    real, calls = quarantine.exists, []
+    real, calls = catalog.has_table, []
 
     def too_early(*given: Any) -> bool:
         """The table is made by somebody else right after it was looked for."""
@@ -341,7 +341,7 @@ def test_one_seal_one_set_of_rows(
             assert write(spec_of(tmp_path, "other"), 1, 1, 9, 1) is None
         return found
 
-    monkeypatch.setattr(quarantine, "exists", too_early)
+    monkeypatch.setattr(catalog, "has_table", too_early)
     assert write(ours, 1, 2, 5, 2) is None
     assert held() == [("flow", 5, 1, 2, 2), ("other", 9, 1, 1, 1)]
     seal = seal_of(uri, newest(uri))

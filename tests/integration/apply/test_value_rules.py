@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +17,6 @@ from tests.support.engine import Quarantining, newest, newest_seal, staged, tabl
 from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
@@ -106,6 +105,11 @@ def test_fail_writes_nothing(feed: Orders) -> None:
 def test_a_row_that_the_target_refuses_is_set_aside_by_a_new_rule(feed: Orders) -> None:
     """The failed try has written the quarantine, for the same range and the same seal."""
     feed.run(QUARANTINE)
+    # A job that was killed before its first commit of the quarantine has left a data file.
+    left = Path(f"{feed.target}__quarantine")
+    feed.spark.range(1).coalesce(1).write.parquet(str(left))
+    (left / "_SUCCESS").unlink()
+    (left / "_delta_log").mkdir()
     feed.spark.sql(f"ALTER TABLE delta.`{feed.target}` ADD CONSTRAINT few CHECK (amount < 100)")
     feed.sql("INSERT INTO {} VALUES (3, -3, 'a'), (4, 400, 'a')")
     with pytest.raises(TargetConstraintViolated, match="id = 4"):
