@@ -163,8 +163,8 @@ def test_values_of_another_type_start_no_run(server: Server, conf: dict[str, Any
 def test_a_form_that_contradicts_itself_ends_the_first_task(server: Server, places: Places) -> None:
     before = applications(places)
     wrong = [
-        (_ONE, "apply", {"mode": "repair"}, "mode is repair, and no field selects keys"),
-        ("shop", _DETECT, {"mode": "backfill", "ending_version": 3}, "ending_version is filled in for 2"),
+        (_ONE, "apply", {"mode": "repair"}, "mode is 'repair', and nothing selects the keys"),
+        ("shop", _DETECT, {"mode": "backfill", "ending_version": 3}, "choose exactly one table"),
         ("shop", _DETECT, {"dry_run": True, "tables": ["orders_no"]}, "did you mean 'orders_now'"),
         (_ONE, "apply", {"mode": "backfill", "ending_versoin": 3}, "did you mean 'ending_version'"),
     ]
