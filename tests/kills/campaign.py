@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.kills.erase import Erase
-from tests.kills.kinds import Apply, ApplyHistory, Expiry, Group, Ingest, Staging
+from tests.kills.kinds import Apply, ApplyHistory, ApplyWithRules, Expiry, Group, Ingest, Staging
 from tests.kills.tries import Try
 from tests.kills.ways import (
     WAYS,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tests.support.lake import Lake
 
 KINDS: dict[str, type[Kind]] = {
-    kind.name: kind for kind in (Apply, ApplyHistory, Ingest, Group, Staging, Expiry, Erase)
+    kind.name: kind for kind in (Apply, ApplyHistory, ApplyWithRules, Ingest, Group, Staging, Expiry, Erase)
 }
 #: How often one run is ended before it may come to its end, at most.
 _MOST_KILLS = 5

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 from delta_cdc.core.options import ApplyOptions, QueryOptions
 from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.core.spec import ExpireSpec
+from delta_cdc.core.value_rules import value_rules
 from delta_cdc.delta_log.store import open_store
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.consumers import Consumer
@@ -177,6 +179,41 @@ class ApplyHistory(Apply):
 
     name = "apply type 2"
     scd = 2
+
+
+class ApplyWithRules(Apply):
+    """The same into a target of type 1, and the rows of a third of the keys into the quarantine beside it."""
+
+    name = "apply with rules"
+    _rules: ClassVar[dict[str, Any]] = {"key": {"check": "id % 3 <> 2", "on_break": "quarantine"}}
+
+    def request(self, attempt: Try, **more: Any) -> ApplyRequest:
+        made = super().request(attempt, **more)
+        return replace(made, options=replace(made.options, rules=value_rules("rules", self._rules)))
+
+    def problems(self) -> list[str]:
+        (_, _), *_, (_, newest) = [*ranges(self.path("target1"), "flow1")] * 2
+        found = [] if newest == self.source.newest else [f"{newest} is sealed, not {self.source.newest}"]
+        right = [row for row in expected(self.source, 1, 0) if row[0] % 3 != 2]
+        found += self.compared("target1", COLUMNS, right) + self.chain("target1", "flow1")
+        rows = self.rows("target1__quarantine", ("seal", "commit_version", "raw"))
+        for sealed in seals(self.path("target1"), "flow1"):
+            step, states = sealed["step"], self.source.states
+            if step["kind"] not in _MOVING:
+                continue
+            before = {} if step["kind"] == "load" else states[step["starting_version"] - 1]
+            wanted = {
+                (key, *row)
+                for key, row in states[step["ending_version"]].items()
+                if key % 3 == 2 and before.get(key) != row
+            }
+            mine = [(version, raw) for seal, version, raw in rows if seal == sealed["number"]]
+            held = {tuple(json.loads(raw)[name] for name in COLUMNS) for _, raw in mine}
+            if lost := wanted - held:
+                found.append(f"the quarantine lacks {lost} of seal {sealed['number']}: {mine}")
+            if len(mine) > len(set(mine)):
+                found.append(f"the quarantine has rows of seal {sealed['number']} twice: {mine}")
+        return found
 
 
 class Staging(Apply):
