@@ -269,20 +269,19 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
     own_rows = f"{of_seal} AND starting_version >= {first} AND ending_version <= {last}"
 
     def prepared() -> Callable[[], object] | None:
-        written = rows
         if not catalog.has_table(session, uri):
             return partial(rows.write.format("delta").mode("error").options(**_PROPERTIES).save, uri)
         held = rows_of(session, uri, pipeline).where(of_seal).select(*COLUMNS)
         of_range = held.where(f"starting_version = {first} AND ending_version = {last}")
         known = of_range.unionByName(held.where(f"(starting_version < {first} OR ending_version > {last})"))
+        written = rows
         if not known.isEmpty():
             more = _not_in(rows, known).localCheckpoint()
             if more.isEmpty():
                 return None
             written = of_range.unionByName(more)
-        return partial(
-            written.write.format("delta").mode("overwrite").option("replaceWhere", own_rows).save, uri
-        )
+        writer = written.write.format("delta").mode("overwrite").option("replaceWhere", own_rows)
+        return partial(writer.save, uri)
 
     def again() -> CommitResult:
         is_later = not rows_of(session, uri, pipeline).where(f"seal > {step.seal_number}").isEmpty()
@@ -373,9 +372,8 @@ def file_rejects(session: SparkSession, files: Sequence[tuple[SourceFile, str]])
 def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
     """Return the rejects that the quarantine does not have yet, from an earlier delivery or a void batch."""
     flag = redelivery.flagged(spec)
-    if (flag is None and not spec.step.configuration.get("void")) or not catalog.has_table(
-        session, spec.quarantine_uri
-    ):
+    may_be_held = flag is not None or spec.step.configuration.get("void")
+    if not (may_be_held and catalog.has_table(session, spec.quarantine_uri)):
         return rejects
     quarantined = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
     void_records = quarantined.where(_is_void(spec))
