@@ -310,6 +310,7 @@ class EventSteps(spark.Steps):
         session, spec = self.session, self.spec
         session.step("read_source")  # type: ignore[attr-defined]
         log = session.world.table(spec.source_uri)  # type: ignore[attr-defined]
+        session._refuse_torn(log)  # type: ignore[attr-defined]
         state = folded(log.rows(log.snapshot(step.at)))
         touched = set(state)
         if step.kind == "apply":
