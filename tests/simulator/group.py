@@ -341,7 +341,9 @@ class Group:
                 raise Violation(f"the group's event is {tables}, and a target has {last}")
             # A commit that log cleanup deleted before it was announced can be announced no more.
             kept = [one for one in lane.judge.now.seals if one.version >= len(lane.target.cleaned)]
-            moving = [one.number for one in kept if one.kind in MOVING]
+            # A pipeline that had taken the target over has announced its own ones.
+            name = lane.pipelines[0]
+            moving = [one.number for one in kept if one.kind in MOVING and one.pipeline == name]
             if entry["seals"].get("target", -1) < max(moving, default=-1):
                 raise Violation(f"the group's event has the seals {entry['seals']}, and the target {last}")
 

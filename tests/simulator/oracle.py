@@ -289,8 +289,14 @@ class Judge:
         version = sealed.version
         last = before.last
         if sealed.kind in ("load", "reset"):
-            if sealed.kind == "load" and (before.seals or before.taint):
+            is_first = not (before.seals or before.taint) or not self.table.snapshot(version - 1).files
+            if sealed.kind == "load" and not is_first:
                 raise Violation(f"version {version}: a load into a table with rows, {before}")
+            if sealed.planned_in not in ("", self.table.snapshot(version).metadata["id"]):
+                # The table was dropped and made again while the job stood still: as for other steps, below.
+                return Chain(
+                    taint=f"version {version} was planned on table {sealed.planned_in}", made=before.made
+                )
             chain = Chain((sealed,), made=(*before.made, sealed))
         elif sealed.kind == "reload" and (before.taint or last is None or self._leaves(before, sealed)):
             # All rows are compared with the source, whoever wrote them.
