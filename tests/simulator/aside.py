@@ -8,7 +8,7 @@ the quarantine was written.
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -102,6 +102,5 @@ class Others:
 def installed() -> Iterator[None]:
     """Let the world replace what reads and writes the quarantine, for the project's own code."""
     found = SimpleNamespace(has_table=_is_there)
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.multiple(quarantine, F=ingest_frames.Functions, catalog=found))
+    with mock.patch.multiple(quarantine, F=ingest_frames.Functions, catalog=found):
         yield
