@@ -50,6 +50,7 @@ def test_a_truncate_acts_whatever_stands_in_its_key(spark: SparkSession, tmp_tab
     assert held(spark, target) == [(1, "new")]
 
 
+@pytest.mark.slow
 def test_equal_events_that_leave_out_the_same_column_are_not_tied(
     spark: SparkSession, tmp_table: Table
 ) -> None:

@@ -21,7 +21,6 @@ from tests.support.event_flow import LogFlow
 from tests.support.event_streams import append, create_log
 from tests.support.layout_sources import KINDS
 from tests.support.oracle import plain, rows_of
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -118,7 +117,6 @@ class Targets:
 #: A history of copies that name their version cannot be soft: its rows would not show which copies had them.
 CASES = [(kind, mode) for kind in KINDS for mode in MODES if (kind, mode) != ("dated copies", "soft")]
 #: Of a feed, test_a_table_that_comes_from_elsewhere has the columns, and test_histories.py the histories.
-QUICK = [("log", "soft")]
 IDS = [" ".join(case) for case in CASES]
 
 
@@ -148,7 +146,8 @@ def verified(flow: LogFlow) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize(("kind", "mode"), slow_but(CASES, *QUICK))
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "mode"), CASES)
 def test_random_histories(spark: SparkSession, sources: Any, kind: str, mode: str) -> None:
     source = sources(kind)
     flow = source.flow(spark, mode)

@@ -449,6 +449,7 @@ def test_the_hash_of_a_history(spark: SparkSession, tmp_path: Path) -> None:
     assert {row["row_hash"] for row in flow.rows()} - before == {renamed[1]}
 
 
+@pytest.mark.slow
 def test_columns_that_only_the_target_has_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
     """Another program added one, and the source dropped one: the hash is that of the source's row."""
     flow = _feed(spark, tmp_path, except_column_list=None, schema_evolution="keep_dropped")

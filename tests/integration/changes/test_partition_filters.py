@@ -15,7 +15,6 @@ import pytest
 from delta_cdc import apply_changes, read_changes
 from delta_cdc.core.errors import NotInsertOnly
 from delta_cdc.delta_log import manifest_feed
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -197,7 +196,8 @@ def copied(tables: Callable[[str], str], tmp_path: Path) -> Callable[[str], str]
     return copy
 
 
-@pytest.mark.parametrize("table", slow_but(list(TABLES)[:2], "mapped"))
+@pytest.mark.slow
+@pytest.mark.parametrize("table", list(TABLES)[:2])
 def test_files_of_other_partitions_are_not_read(
     spark: SparkSession,
     copied: Callable[[str], str],

@@ -190,6 +190,7 @@ def played(spark: SparkSession, path: str, seed: int, count: int, steps: Iterabl
     return world
 
 
+@pytest.mark.slow
 def test_rows_by_their_ids_are_the_models(spark: SparkSession, tmp_path: Path) -> None:
     """Rows that move between partitions, rows that leave and come back; all shapes: test_shapes_over_many."""
     steps = ("merge", "update_number", "overwrite", "restore")

@@ -16,6 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from delta_cdc import ingest_changes
 from delta_cdc.core.errors import InvalidConfiguration, SourceUnreadable, StoreUnavailable
 from tests.support.schema_registry import Served, serving
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,29 +152,39 @@ def test_messages(spark: SparkSession, kafka: Broker, registry: Served, tmp_path
     assert (wanted([8], None)[0]) in columns_of(spark, log)
 
 
+_DOWN = ("/status/503", StoreUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    slow_but([_DOWN, ("/status/401", SourceUnreadable), ("/text/html", InvalidConfiguration)], _DOWN),
+)
 def test_a_registry_that_does_not_answer_stops_the_batch(
-    spark: SparkSession, kafka: Broker, registry: Served, tmp_path: Path
+    spark: SparkSession, kafka: Broker, registry: Served, tmp_path: Path, path: str, error: type[Exception]
 ) -> None:
     """No message goes to quarantine because a registry is down: the next run reads the same offsets."""
-    log, topic = tmp_path / "log", "avro-registry-down"
+    log, topic = tmp_path / "log", f"avro-registry-down{path.replace('/', '-')}"
     kafka.create_topic(topic)
     kafka.send(topic, [("k", b"\0\0\0\0\x01\x02")], partition=0)
     source = f"kafka://{kafka.servers}/{topic}"
     options: dict[str, Any] = {**GIVEN, "adapter_options": {"sequence_by": "_offset"}}
-    with pytest.raises(InvalidConfiguration, match=r"schema\.registry\.url is not given"):
-        ingest_changes(spark, source, str(log), **options)
-    for path, error in (
-        ("/status/503", StoreUnavailable),
-        ("/status/401", SourceUnreadable),
-        ("/text/html", InvalidConfiguration),
-    ):
-        given = {"schema.registry.url": registry.url + path, "schema.registry.bearer.auth.token": "geheim"}
-        with pytest.raises(error) as caught:
-            ingest_changes(spark, source, str(log), kafka_options=given, **options)
-        assert "geheim" not in str(caught.value)
-        assert not log.exists()
+    given = {"schema.registry.url": registry.url + path, "schema.registry.bearer.auth.token": "geheim"}
+    with pytest.raises(error) as caught:
+        ingest_changes(spark, source, str(log), kafka_options=given, **options)
+    assert "geheim" not in str(caught.value)
+    assert not log.exists()
     registry.schemas.append({"schema": json.dumps(KEY)})
     given = {"schema.registry.url": registry.url}
     assert ingest_changes(spark, source, str(log), kafka_options=given, **options).counts == {"events": 1}
     (found,) = spark.read.format("delta").load(str(log)).collect()
     assert (found["id"], found["_op"]) == (1, "upsert")
+
+
+@pytest.mark.slow
+def test_a_registry_without_a_location(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
+    kafka.create_topic("avro-no-registry")
+    kafka.send("avro-no-registry", [("k", b"\0\0\0\0\x01\x02")], partition=0)
+    source = f"kafka://{kafka.servers}/avro-no-registry"
+    given: dict[str, Any] = {**GIVEN, "adapter_options": {"sequence_by": "_offset"}}
+    with pytest.raises(InvalidConfiguration, match=r"schema\.registry\.url is not given"):
+        ingest_changes(spark, source, str(tmp_path / "log"), **given)
