@@ -84,8 +84,9 @@ def found(spark: SparkSession, target: str, scd_type: int) -> list[tuple[Any, ..
     return oracle.rows_of(table_rows(spark, target), COLUMNS if scd_type == 1 else HISTORY)
 
 
-@pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
-@pytest.mark.parametrize("name", slow_but(LAYOUTS, "an expression that is a key"))
+@pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("name", LAYOUTS)
 def test_a_merge_opens_the_partitions_of_its_batch(
     spark: SparkSession, tmp_path: Path, source: str, name: str, scd_type: int
 ) -> None:

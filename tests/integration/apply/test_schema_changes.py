@@ -222,6 +222,7 @@ def test_each_policy_follows_what_it_says_and_refuses_the_rest(
     assert one.spark.read.format("delta").load(target).schema["size"].dataType.simpleString() == "bigint"
 
 
+@pytest.mark.slow
 def test_a_partial_event_keeps_the_value_of_a_renamed_column(spark: SparkSession, tmp_path: Path) -> None:
     """The target's row gives the value that the event lacks, from the column with its new name."""
     log, target = str(tmp_path / "log"), str(tmp_path / "target")

@@ -224,6 +224,7 @@ def test_expressions_are_judged_by_their_plans(connected: Connect, tmp_path: Pat
     assert held(tmp_path / "target") == [(2, "b"), (3, "c")]
 
 
+@pytest.mark.slow
 def test_a_string_is_a_string(connected: Connect, tmp_path: Path) -> None:
     """A type of the client's, as the schema of a table has it."""
     from pyspark.sql import types as T

@@ -15,6 +15,7 @@ from delta_cdc.cli import main
 from delta_cdc.core.errors import SourceUnreadable
 from delta_cdc.spark.ingest.events import _unread
 from tests.support import debezium as d
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def test_a_text_that_spark_takes_as_no_variant_is_not_lost(spark: SparkSession) 
     assert [row[0] for row in found] == ["column v is no variant", None, None, None]
 
 
-@pytest.mark.parametrize("format_name", ["json", "parquet"])
+@pytest.mark.parametrize("format_name", slow_but(["json", "parquet"], "parquet"))
 def test_a_wider_type_in_the_records_widens_the_log(
     spark: SparkSession, tmp_path: Path, format_name: str
 ) -> None:

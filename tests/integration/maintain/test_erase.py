@@ -570,6 +570,7 @@ def test_keys_without_one_text_are_refused_before_anything_is_written(
     assert not Path(f"{table}__erased").exists()
 
 
+@pytest.mark.slow
 def test_a_key_of_several_columns_and_types(spark: SparkSession, tmp_path: Path) -> None:
     """Rows with a NULL in the key, or with texts that only look alike, stay. The hash is an HMAC."""
     table = str(tmp_path / "table")
