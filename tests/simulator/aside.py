@@ -53,7 +53,7 @@ def entries(session: Session, spec: ApplySpec, step: Step) -> Frame | None:
         earlier = [row for row in held if row["pipeline"] == spec.pipeline and row["seal"] < step.seal_number]
         known = {row["raw"] for row in earlier}
         found = [row for row in found if row["raw"] not in known]
-    return ingest_frames.Frame(session, found, list(quarantine.COLUMNS)) if found else None  # type: ignore[arg-type]
+    return ingest_frames.Frame(session, found, list(quarantine.COLUMNS)) if found else None
 
 
 def _is_there(session: Session, uri: str) -> bool:

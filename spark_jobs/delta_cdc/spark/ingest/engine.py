@@ -454,9 +454,11 @@ def _decoding(
     files = readable_files.readable(spec)
     if spec.step.kind != "replay" and options.source_kind != "kafka" and not files:
         return None
-    replayed = quarantine.replayable(session, spec) if spec.step.kind == "replay" else None
-    if spec.step.kind == "replay" and replayed is None:
-        return None
+    replayed = None
+    if spec.step.kind == "replay":
+        replayed = quarantine.replayable(session, spec)
+        if replayed is None:
+            return None
     require_python(session)
     decoding = Decoding(
         options,
