@@ -49,6 +49,8 @@ final class Failpoint {
             }
             if (KIND[0].equals("stop") && KIND[1].equals(place) && isNow) {
                 new ProcessBuilder("kill", "-STOP", Long.toString(ProcessHandle.current().pid())).start().waitFor();
+                // On a busy machine, the signal may reach this thread later than the end of "kill".
+                Thread.sleep(200);
             }
         } catch (InterruptedException interrupted) {
             throw new IOException(interrupted);
