@@ -314,7 +314,8 @@ class Airflow:
             target=self.world.uri(lane.target.name),
             options=replace(_OPTIONS[lane.kind], on_invalid="quarantine" if schedule.aside else "fail"),
             run_id=one.run_id,
-            mode=one.mode,  # type: ignore[arg-type]
+            mode="repair" if one.mode == "replay" else one.mode,  # type: ignore[arg-type]
+            repair_quarantined=one.mode == "replay",
             discard_history=one.mode == "reset" and lane.kind == "type2",
             versions_per_commit=schedule.versions_per_commit if onwards else None,
             take_over_from=one.take_over_from if onwards else None,

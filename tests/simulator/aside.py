@@ -47,13 +47,20 @@ def refuse(rows: Iterable[Row]) -> None:
 def entries(session: Session, spec: ApplySpec, step: Step) -> Frame | None:
     """Return what a step writes into the quarantine; None for nothing."""
     found = [_entry(spec, step, row, version) for version, row in session.invalid]
-    if found and step.kind in ("reload", "reset") and _is_there(session, spec.quarantine_uri):
+    computes_again = step.kind in ("reload", "reset", "repair") and not step.read.quarantined
+    if found and computes_again and _is_there(session, spec.quarantine_uri):
         # All rows are read, and most of those that are invalid are there already.
         held = session.rows_of(spec.quarantine_uri).rows
         earlier = [row for row in held if row["pipeline"] == spec.pipeline and row["seal"] < step.seal_number]
         known = {row["raw"] for row in earlier}
         found = [row for row in found if row["raw"] not in known]
     return ingest_frames.Frame(session, found, list(quarantine.COLUMNS)) if found else None
+
+
+def keys(session: Session, spec: ApplySpec) -> set[int]:
+    """Return the keys that a replay computes again."""
+    rows = quarantine.rows_of(session, spec.quarantine_uri, spec.pipeline)  # type: ignore[arg-type]
+    return {json.loads(row["raw"])[0] for row in rows.rows}  # type: ignore[attr-defined]
 
 
 def _is_there(session: Session, uri: str) -> bool:
@@ -96,6 +103,19 @@ class Others:
             restore(table, event.number % (table.newest + 1), table.commit)
         else:
             drop(table)
+
+
+class Rule:
+    """Who changes the rule by which rows are set aside."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def happen(self, event: Event) -> None:
+        """Give the rule up, or bring it into force again."""
+        self.world.sets_aside = event.name == "tighten"
+        self.world.coverage["target", f"{event.name} rule"] += 1
+        self.world.tell(f"{event.name} the rule")
 
 
 @contextmanager

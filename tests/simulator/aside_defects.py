@@ -9,8 +9,8 @@ ASIDE_DEFECTS = (
     Defect(
         "The quarantine is written before the commit.",
         "spark.apply.engine",
-        "        problem = quarantine.write(self.session, self.spec, step, seal, prepared.quarantined)",
-        "        problem = None",
+        "            problem = quarantine.write(self.session, self.spec, step, seal, prepared.quarantined)",
+        "            problem = None",
         2,
     ),
     Defect(
@@ -32,7 +32,7 @@ ASIDE_DEFECTS = (
         "spark.quarantine",
         "            more = _not_in(rows, known).localCheckpoint()",
         "            more = rows.limit(0)",
-        109,
+        505,
     ),
     Defect(
         "A later number that was never committed stops no run.",
@@ -46,14 +46,35 @@ ASIDE_DEFECTS = (
         "planning.quarantine",
         "    if await log.transaction(refused_id(request.pipeline)) == number:",
         "    if False:",
-        211,
+        260,
     ),
     Defect(
         "A refusal is noted.",
         "spark.apply.engine",
         "        if is_refusal and prepared.quarantined is not None:",
         "        if False:",
-        211,
+        260,
+    ),
+    Defect(
+        "A pipeline that takes a target over takes its quarantine over.",
+        "spark.apply.engine",
+        "            problem = quarantine.take_over(self.session, self.spec, *step.read.inherits)",
+        "            problem = None",
+        175,
+    ),
+    Defect(
+        "A replay deletes no row that it has set aside itself.",
+        "spark.quarantine",
+        "WHERE pipeline = {string(pipeline)} AND seal < {below_seal} ",
+        "WHERE pipeline = {string(pipeline)} AND seal <= {below_seal} ",
+        577,
+    ),
+    Defect(
+        "A replay deletes the rows that it has replayed from the quarantine alone.",
+        "spark.quarantine",
+        """f"reason <> {string(NULL_KEY)}")""",
+        """f"reason = {string(NULL_KEY)}")""",
+        4,
     ),
     Defect(
         "The remedy of a refused row knows the limits of a range.",
@@ -70,6 +91,14 @@ OLDER_VERSION = Defect(
     "run.apply",
     "for _, commit in (*own.found, *ours))",
     "for _, commit in own.found)",
+    1,
+)
+#: What ``RESUMED`` shows.
+FORGOTTEN_LIMITS = Defect(
+    "The remedy of a refused row knows the limits that a resumed try dropped.",
+    "planning.quarantine",
+    "        drops_limits=request.may_end_early,",
+    "        drops_limits=False,",
     1,
 )
 

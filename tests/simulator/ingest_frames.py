@@ -128,6 +128,7 @@ class Functions:
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
+    "<>": operator.ne,
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
@@ -143,7 +144,7 @@ def parsed(condition: str) -> Column:
     if condition.startswith("("):
         parts = [parsed(text) for text in condition[1:-1].split(" OR ")]
         return Column(lambda row: any(part.of(row) for part in parts))
-    name, sign, value = condition.split(" ")
+    name, sign, value = condition.split(" ", 2)
     compare, wanted = _COMPARED[sign], value.strip("'") if value.startswith("'") else int(value)
     return Column(lambda row: compare(row[name], wanted))
 

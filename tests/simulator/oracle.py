@@ -20,7 +20,7 @@ State = dict[int, int]
 #: A target with a quarantine refuses a value that is not above this one.
 REFUSED = -1_000
 #: Kinds of steps whose commits move rows.
-MOVING = ("load", "apply", "reset", "reload")
+MOVING = ("load", "apply", "reset", "reload", "repair")
 
 
 class Violation(AssertionError):
@@ -215,6 +215,8 @@ class Judge:
         #: The quarantine, if the target has one.
         self.aside: Table | None = None
         self.is_aside_lost = False
+        #: The rule changes that sets rows aside, and the quarantine is replayed.
+        self.replays = False
 
     def wanted(self, past: Past, seals: Sequence[Sealed]) -> list[list[Any]]:
         """Return the rows of the target, without those that are set aside."""
@@ -367,10 +369,38 @@ class Judge:
         past = self.past_of(sealed)
         wanted = self.wanted(past, chain.seals)
         found = self.table.rows(self.table.snapshot(sealed.version))
+        if self.replays:
+            self.check_kept(found, past, sealed)
+            found = [row for row in found if not is_invalid(row[0])]
         if sorted(found, key=str) != wanted:
             raise Violation(
                 f"version {sealed.version} ({sealed.kind}, watermark {sealed.watermark}): rows {found}, "
                 f"the source has {wanted}"
             )
-        if self.aside is not None and not self.is_aside_lost and sealed.kind in MOVING:
+        if self.aside is not None and not self.is_aside_lost and sealed.kind in MOVING and not self.replays:
             check_set_aside(self.aside, past, sealed)
+
+    def check_kept(
+        self, found: list[list[Any]], past: Past, sealed: Sealed, *, replayed: bool = False
+    ) -> None:
+        """Each row that the rule may set aside must be in the target, or in quarantine.
+
+        :param replayed: it must be in the target; after a replay, no earlier step has a row in quarantine
+        """
+        assert self.aside is not None
+        rows: list[Any] = self.aside.rows(self.aside.snapshot()) if self.aside.newest >= 0 else []
+        if replayed:
+            rest = [row for row in rows if row["pipeline"] == sealed.pipeline]
+            if sealed.kind == "repair" and any(row["seal"] < sealed.number for row in rest):
+                raise Violation(f"after a replay, the quarantine has {rest}")
+            rows = []
+        now = [row for row in found if len(row) == 2 or row[3] is None]
+        held = {tuple(json.loads(row["raw"])) for row in rows} | {(row[0], row[1]) for row in now}
+        state = past.states[sealed.watermark]
+        where = f"version {sealed.version} ({sealed.kind} {sealed.start}-{sealed.end}, seal {sealed.number})"
+        lost = {item for item in state.items() if is_invalid(item[0])} - held
+        if lost and not self.is_aside_lost:
+            raise Violation(f"{where}: {lost} is neither in the target nor in quarantine")
+        keys = [row[0] for row in now if is_invalid(row[0])]
+        if len(keys) > len(set(keys)) or not set(keys) <= set(state):
+            raise Violation(f"{where}: the target has the keys {keys} of {state}")

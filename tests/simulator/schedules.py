@@ -322,6 +322,25 @@ LEFT_BY_A_RELOAD = Schedule(
     versions_per_commit=1,
     aside=True,
 )
+#: A try that died after its commit to the quarantine is resumed without limits, and the target refuses it.
+#: The next run has the limits again.
+RESUMED = Schedule(
+    4111323,
+    "type1",
+    "file",
+    (
+        Event(0, "run", "p", number=2),
+        Event(198, "source", "update", number=44),
+        Event(292, "fault", "crash", "", 2597),
+        Event(248, "target", "restore", number=89),
+        Event(313, "source", "tear", number=69),
+        Event(77, "source", "poison", number=60),
+        Event(206, "source", "cure"),
+        Event(249, "run", "p", number=37),
+    ),
+    versions_per_commit=2,
+    aside=True,
+)
 #: A listing that lags lacks the newest of a job's commits.
 LISTED_LATE = Schedule(
     3005967,
@@ -389,7 +408,24 @@ def _with_aside(random: Random, schedule: Schedule, length: Length) -> Schedule:
         name = random.choice(("restore", "restore", "drop", "optimize"))
         at, number = random.randrange(30, length.last + 60), random.randrange(100)
         events.append(Event(at, "quarantine", name, number=number))
-    return replace(schedule, events=tuple(events), aside=True)
+    has_replays = schedule.seed % 3 == 0
+    if has_replays:
+        events += _replays(random, length)
+    return replace(schedule, events=tuple(events), aside=True, replays=has_replays)
+
+
+def _replays(random: Random, length: Length) -> Iterator[Event]:
+    """Yield changes of the rule that sets rows aside, replays and repairs."""
+    for name in random.sample(("loosen", "tighten", "loosen", "tighten"), random.randint(1, 4)):
+        yield Event(random.randrange(length.last), "rule", name)
+    for _ in range(random.randint(1, 2)):
+        at, name = (
+            random.randrange(40, length.last),
+            random.choice(("replay", "replay", "repair", "take_over")),
+        )
+        yield Event(at, "form", name, number=random.randrange(100))
+    yield Event(random.randrange(length.last), "source", "update", number=random.randrange(100))
+    yield Event(random.randrange(length.last), "run", "p", number=random.randrange(100))
 
 
 def _work(random: Random, length: Length) -> list[Event]:

@@ -20,7 +20,7 @@ from delta_cdc.spark.apply.engine import ApplySteps
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.sessions import LAST_COMMIT
 from tests.simulator import aside, delta
-from tests.simulator.ingest_frames import Frame
+from tests.simulator.ingest_frames import Frame, parsed
 from tests.simulator.oracle import is_invalid
 from tests.simulator.store import AlreadyExists, NoAnswer
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _APP, _NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _TEXT = "spark.databricks.delta.commitInfo.userMetadata"
 _DETAIL = re.compile(r"DESCRIBE DETAIL delta\.`([^`]+)`")
+_DELETE = re.compile(r"DELETE FROM delta\.`([^`]+)` WHERE (.+)")
+_UPDATE = re.compile(r"UPDATE delta\.`([^`]+)` SET (\w+) = '(\w+)' WHERE (.+)")
 _PAST = re.compile(r"DESCRIBE HISTORY delta\.`([^`]+)` LIMIT (\d+)")
 
 
@@ -105,7 +107,7 @@ class Session:
 
     def valid(self, rows: list[delta.Row], version: int) -> list[delta.Row]:
         """Return rows without those of invalid keys, which are set aside."""
-        if not self.world.schedule.aside:
+        if not self.world.sets_aside:
             return rows
         self.invalid += [(version, row) for row in rows if is_invalid(row[0])]
         return [row for row in rows if not is_invalid(row[0])]
@@ -147,6 +149,13 @@ class Session:
                     }
                 ]
             )
+        if (match := _DELETE.fullmatch(text)) is not None:
+            self.alter(match[1], parsed(match[2]), "DELETE", lambda row: None)
+            return Rows([])
+        if (match := _UPDATE.fullmatch(text)) is not None:
+            uri, name, value, condition = match.groups()
+            self.alter(uri, parsed(condition), "UPDATE", lambda row: {**row, name: value})
+            return Rows([])
         match = _PAST.fullmatch(text)
         assert match is not None, text
         table, now = self.read_log(match[1])
@@ -266,6 +275,25 @@ class Session:
         with self.world.phase(_PHASES["quarantine"]):
             self.write(uri, make)
 
+    def alter(self, uri: str, chosen: Column, operation: str, made: Callable[[dict[str, Any]], Any]) -> None:
+        """Delete or update the rows that a condition selects.
+
+        :param made: returns a row in place of one; None for none
+        """
+
+        def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
+            actions: list[delta.Action] = []
+            for path in begun.files:
+                held: list[Any] = table.read(path)
+                new = [row if chosen.of(row) is not True else made(row) for row in held]
+                if new != held:
+                    kept = [row for row in new if row is not None]
+                    actions += [table.remove(path), *([table.add(kept)] if kept else [])]
+            return operation, {"predicate": "[]"}, {}, actions
+
+        with self.world.phase(_PHASES["quarantine"]):
+            self.write(uri, make, sealed=False)
+
     def _refuse_dropped(self, key: str) -> None:
         """Fail if the table was dropped: a log that begins in the middle is nothing that readers accept.
 
@@ -322,8 +350,10 @@ class Steps(ApplySteps):
         return replace(made, state=replace(made.state, configuration=configuration))
 
     def complete(self, step: Step, prepared: PreparedStep, version: int) -> None:
-        """Set the properties of a new table: a commit of its own."""
+        """Set the properties of a new table: a commit of its own. Empty the quarantine after a replay."""
         session: Any = self.session
+        if step.read.quarantined:
+            quarantine.forget(session, self.spec.quarantine_uri, self.spec.pipeline, step.seal_number)
         if step.planned_on is not None and not self.spec.may_lack_layout:
             return
         _, now = session.read_log(self.spec.target_uri)
@@ -404,14 +434,20 @@ def _changes(session: Session, spec: ApplySpec, step: Step) -> list[tuple[int, l
             )
             added = [row for key, row in after.items() if before.get(key) != row]
             removed = {key for key, row in before.items() if after.get(key) != row}
-            found.append((one.ending_version, session.valid(added, one.ending_version), removed))
+            found.append(_without_invalid(session, one.ending_version, added, removed))
             continue
         versions = range(one.starting_version, one.ending_version + 1)
         table.travel(one.starting_version)
-        for version in versions:
-            added, removed = changes_of(table, version)
-            found.append((version, session.valid(added, version), removed))
+        found += [_without_invalid(session, version, *changes_of(table, version)) for version in versions]
     return found
+
+
+def _without_invalid(
+    session: Session, version: int, added: list[delta.Row], removed: set[int]
+) -> tuple[int, list[delta.Row], set[int]]:
+    """Return changes without rows that are set aside; the target keeps the older row of their keys."""
+    valid = session.valid(added, version)
+    return version, valid, removed - ({row[0] for row in added} - {row[0] for row in valid})
 
 
 def changes_of(table: delta.Table, version: int) -> tuple[list[delta.Row], set[int]]:
@@ -490,17 +526,45 @@ def _merged(
 
 
 def _reload(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
+    return _brought_to_source(session, spec, step)
+
+
+def _repair(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
+    if step.read.quarantined:
+        return _brought_to_source(session, spec, step, aside.keys(session, spec))
+    changes = _changes(session, spec, step)
+    session.invalid = []
+    keys = {row[0] for _, added, _ in changes for row in added}
+    return _brought_to_source(session, spec, step, keys | {key for _, _, gone in changes for key in gone})
+
+
+def _brought_to_source(
+    session: Session, spec: ApplySpec, step: Step, chosen: set[int] | None = None
+) -> Callable[[], object]:
+    """Bring the rows of keys to the source as of the step; a row that is set aside leaves the older one.
+
+    A history gets another open row; what the project's job computes of its closed rows is not modelled.
+
+    :param chosen: the keys; None: all
+    """
     rows = _source_rows(session, spec, step)
+    if chosen is not None:
+        rows = [row for row in rows if row[0] in chosen]
+        session.invalid = [(version, row) for version, row in session.invalid if row[0] in chosen]
+    stays = {row[0] for _, row in session.invalid}
 
     def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
-        old = table.rows(begun)
+        old = [
+            row for row in table.rows(begun) if row[0] not in stays and (chosen is None or row[0] in chosen)
+        ]
         if _is_history(spec):
             values = {row[0]: row[1] for row in rows}
             before = {row[0]: row[1] for row in old if row[3] is None}
             changed = {key for key in {*values, *before} if values.get(key) != before.get(key)}
             added = [[key, values[key]] for key in sorted(changed & values.keys())]
+            old = [row for row in old if row[0] in changed]
             new = _history(old, [(step.at, added, changed & before.keys())], changed)
-            return _merged(table, begun, [row for row in old if row[0] in changed], new, changed)
+            return _merged(table, begun, old, new, changed)
         return _merged(table, begun, old, rows, {row[0] for row in (*old, *rows)})
 
     return lambda: session.write(spec.target_uri, make)
@@ -527,6 +591,7 @@ _WRITES: dict[str, Callable[[Session, ApplySpec, Step], Callable[[], object]]] =
     "reset": _load,
     "apply": _apply,
     "reload": _reload,
+    "repair": _repair,
     "renew": _seal_alone,
     "take_over": _seal_alone,
 }

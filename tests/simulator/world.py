@@ -113,6 +113,7 @@ class Schedule:
     :param torn, stale: see :class:`~tests.simulator.promises.Promise`
     :param forgiving: the policies reload a target if source or target were replaced, or versions expired
     :param aside: some keys are invalid, and the target has a quarantine
+    :param replays: people change the rule by which keys are invalid, replay the quarantine, and repair
     :param gaps: leave out worlds that run into a known gap
     :param group: a second source and target, and a group of both pipelines
     """
@@ -129,6 +130,7 @@ class Schedule:
     forgiving: bool = False
     group: bool = False
     aside: bool = False
+    replays: bool = False
     gaps: bool = True
 
 
@@ -151,15 +153,21 @@ class World:
             self.lanes.append(Lane(self.store, "type1", ("r",), "2"))
         self._tables = {table.name: table for lane in self.lanes for table in (lane.source, lane.target)}
         self.source, self.target = self.lanes[0].source, self.lanes[0].target
+        #: The rule that sets rows aside is in force.
+        self.sets_aside = schedule.aside
+        # A take-over looks for a quarantine, even if the pipeline has none.
+        quarantine = Table(self.store, "target__quarantine")
+        self._tables[quarantine.name] = quarantine
         if schedule.aside:
-            aside_table = self.lanes[0].judge.aside = Table(self.store, "target__quarantine")
-            self._tables[aside_table.name] = aside_table
+            self.lanes[0].judge.replays = schedule.replays
+            self.lanes[0].judge.aside = quarantine
         self._ids = 0
         self.airflow = Airflow(self)
         writers = {
             "source": writers_of.Source(self, self.lanes[0]),
             "target": writers_of.Others(self),
             "quarantine": aside.Others(self),
+            "rule": aside.Rule(self),
         }
         self.group: Group | None = None
         if schedule.group:
@@ -357,7 +365,20 @@ class World:
         elif lane.judge.aside is not None and lane.is_behind:
             # An earlier try had written the quarantine, and its end was used again.
             one = self._led_out(lane)
+        if lane.judge.replays:
+            self._replay(lane)
         lane.check_clean(one.pipeline)
+
+    def _replay(self, lane: Lane) -> None:
+        """Give up the rule, and replay what it has set aside."""
+        self._happen(Event(0, "rule", "loosen"))
+        if lane.judge.aside is not None and lane.judge.aside.newest >= 0:
+            one = self._led_out(lane, mode="replay")
+            if one.state != "success" and "vacuumed" in lane.damage:
+                # The source cannot be read as of the watermark any more.
+                one = self._led_out(lane, mode="reset")
+            if one.state != "success":
+                raise Violation(f"a replay ends with {type(one.error).__name__}: {one.error}")
 
     def _led_out(self, lane: Lane, **given: Any) -> DagRun:
         """Run; if the target refuses a row, correct the source, and run as the error says."""
@@ -448,7 +469,7 @@ def installed(world: World) -> Iterator[None]:
     with (
         memo.kept(),
         _storage(world.store),
-        aside.installed() if world.schedule.aside else nullcontext(),
+        aside.installed(),
         mock.patch.object(run_loop, "run_beside", beside),
         mock.patch.object(rounds, "run_beside", beside),
         mock.patch.object(run_loop, "random", world.random),

@@ -229,6 +229,7 @@ class Others:
     def _restore(self, number: int, now: Snapshot) -> None:
         restore(self.table, number % (now.version + 1), self.table.commit)
         self.lane.damage.add("restored")
+        self.lane.undo()
 
     def _put_back(self, number: int, now: Snapshot) -> None:
         """Put the table back from a copy: the numbers of the lost seals are given again."""
@@ -236,6 +237,7 @@ class Others:
             return
         if self.table.put_back(number % (now.version + 1)):
             self.lane.damage.add("target_put_back")
+            self.lane.undo()
             self.lane.put_back(len(self.world.airflow.stored))
 
     def _checkpoint(self, number: int, now: Snapshot) -> None:

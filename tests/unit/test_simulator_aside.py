@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.simulator.aside_defects import ASIDE_DEFECTS, OLDER_VERSION, found_aside
+from tests.simulator.aside_defects import ASIDE_DEFECTS, FORGOTTEN_LIMITS, OLDER_VERSION, found_aside
 from tests.simulator.defects import planted
-from tests.simulator.schedules import LATER_NUMBER, LEFT_BY_A_RELOAD, LISTED_LATE, drawn, outcome
+from tests.simulator.schedules import (
+    LATER_NUMBER,
+    LEFT_BY_A_RELOAD,
+    LISTED_LATE,
+    RESUMED,
+    drawn,
+    outcome,
+)
 
 if TYPE_CHECKING:
     from tests.simulator.defects import Defect
@@ -21,7 +28,8 @@ _SOON = 30
 
 def test_schedules_keep_every_rule() -> None:
     schedules = [schedule for seed in range(3, 4 * _SCHEDULES, 4) if (schedule := drawn(seed)).aside]
-    assert any(event.name == "poison" for schedule in schedules for event in schedule.events)
+    names = {event.name for schedule in schedules for event in schedule.events}
+    assert {"poison", "loosen", "replay"} <= names
     texts = [failure.text() for schedule in schedules if (failure := outcome(schedule)) is not None]
     assert not texts, "\n\n".join(texts)
 
@@ -51,6 +59,14 @@ def test_what_a_refused_reload_set_aside_is_not_set_aside_twice() -> None:
     assert outcome(LEFT_BY_A_RELOAD) is None
     with planted(_planted("Rows that another try")):
         assert outcome(LEFT_BY_A_RELOAD) is not None
+
+
+def test_the_remedy_of_a_resumed_try_knows_its_limits() -> None:
+    assert outcome(RESUMED) is None
+    with planted(FORGOTTEN_LIMITS):
+        failure = outcome(RESUMED)
+    assert failure is not None
+    assert "TargetConstraintViolated" in str(failure.error)
 
 
 def test_the_published_version_is_not_older_than_the_published_seal() -> None:

@@ -155,6 +155,11 @@ class _Read:
         return None
 
     @property
+    def inherits(self) -> tuple[str, int] | None:
+        """Return the pipeline whose quarantine the step takes over, and the number of its last seal."""
+        return None
+
+    @property
     def chosen(self) -> str:
         """Return which keys are chosen, for people; "" if the step's versions determine them."""
         return ""
@@ -240,12 +245,14 @@ class NoRows(_Read):
 
     :param pipeline: the pipeline of the seal; None is the spec's
     :param successor: the pipeline that continues where this seal ends the other one
+    :param inherits: see :attr:`_Read.inherits`
     """
 
     has_rows = False
 
     pipeline: str | None = None
     successor: str | None = None
+    inherits: tuple[str, int] | None = None
     read: Literal["none"] = "none"
 
 

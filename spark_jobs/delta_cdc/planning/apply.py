@@ -291,7 +291,7 @@ async def _reload(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
 async def _repair(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
     request = observed.request
     if not request.repair_quarantined:
-        await _refuse_dropped_rules(request, seal)
+        await _refuse_dropped_rules(observed, seal)
     query = query_for(request.options)
     if query.is_net:
         # A repair needs every key that changed, also one whose net change is empty.
@@ -325,7 +325,7 @@ async def _reset(observed: Observation[ApplyRequest]) -> Plan:
 
 
 # -- after the watermark ------------------------------------------------------------------------
-async def _refuse_dropped_rules(request: ApplyRequest, seal: Seal) -> None:
+async def _refuse_dropped_rules(observed: Observation[ApplyRequest], seal: Seal) -> None:
     """Refuse to go on with a history whose rules were dropped before the quarantine was replayed.
 
     Without such rules, a run relies on the target having the state before each change of the feed. Of a key
@@ -333,17 +333,22 @@ async def _refuse_dropped_rules(request: ApplyRequest, seal: Seal) -> None:
 
     :raises ConfigurationDrift: names the rules, and what to do first
     """
+    request = observed.request
     options, sealed = request.options, validation.options_of(seal)
     if options.takes_events or not validation.needs_history(options) or options.sets_rows_aside:
         return
     if not sealed.sets_rows_aside:
         return
     quarantine_uri = quarantine_of(request.target)
-    if await quarantine.holds_rows(quarantine_uri, seal.pipeline, request.storage_options):
+    # A take-over, which has not happened yet, gives the rows of the other pipeline to this one.
+    inherited = [step.read.inherits[0] for step in observed.before if step.read.inherits is not None]
+    for pipeline in (seal.pipeline, *inherited):
+        if not await quarantine.holds_rows(quarantine_uri, pipeline, request.storage_options):
+            continue
         names = ", ".join(those_that(sealed.rules, "quarantine"))
         raise ConfigurationDrift(
             f"{canonical_uri(request.target)} is a history without its rules {names} now, "
-            f"and {canonical_uri(quarantine_uri)} still has rows of {seal.pipeline}.",
+            f"and {canonical_uri(quarantine_uri)} still has rows of {pipeline}.",
             remedy="replay them first: run once with mode='repair' and repair={'quarantined': True}, or "
             "delta-cdc replay; or run once with mode='reload'.",
             argument="rules",
@@ -351,7 +356,7 @@ async def _refuse_dropped_rules(request: ApplyRequest, seal: Seal) -> None:
 
 
 async def _from_watermark(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
-    await _refuse_dropped_rules(observed.request, seal)
+    await _refuse_dropped_rules(observed, seal)
     chosen = await ranges.choose(observed, seal)
     if not isinstance(chosen, ranges.Chosen):
         return await _seal_alone(observed, seal, chosen)

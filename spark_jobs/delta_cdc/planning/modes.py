@@ -89,7 +89,7 @@ async def planned(
         target_name=request.target_name,
         target_comment=request.target_comment or "",
         guard=guard,
-        may_end_early=request.may_end_early,
+        may_end_early=request.may_end_early or observed.drops_limits,
         shadows=request.shadows,
         erased=await erased_keys.left_out(
             request.target,

@@ -45,6 +45,7 @@ class Observation(Generic[R]):
     :param before: steps that must run before all others (those of taking over another pipeline)
     :param found: notes about what the look has found
     :param asks: why a person must approve the run: a sentence without a subject; "" if none must
+    :param drops_limits: the request had limits that the next run has again, and this one has not
     """
 
     request: R
@@ -59,6 +60,7 @@ class Observation(Generic[R]):
     before: tuple[Step, ...] = ()
     found: tuple[str, ...] = ()
     asks: str = ""
+    drops_limits: bool = False
 
     @property
     def seal(self) -> Seal | None:
@@ -253,7 +255,7 @@ async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) 
         closing = max(other.next_number, own.number + 1 if own is not None else 0)
         steps.append(replace(step, seal_number=closing, read=NoRows(name, pipeline)))
     number = max(closing + 1, recorded.next_number)
-    steps.append(replace(step, seal_number=number))
+    steps.append(replace(step, seal_number=number, read=NoRows(inherits=(name, closing))))
     # The version in which the seal was found: the log may have grown since ``recorded`` was read.
     steps[0] = replace(steps[0], planned_on=other.target_version)
     own_seal = replace(seal, pipeline=pipeline, number=number, successor=None)

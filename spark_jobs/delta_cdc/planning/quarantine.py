@@ -49,7 +49,14 @@ async def resumed(observed: Observation[ApplyRequest]) -> Observation[ApplyReque
     limited = replace(
         request, versions_per_commit=None, bytes_per_commit=None, max_versions=None, max_bytes=None
     )
-    return replace(observed, request=limited, ending=None, saved_end=ending, found=(*observed.found, note))
+    return replace(
+        observed,
+        request=limited,
+        ending=None,
+        saved_end=ending,
+        found=(*observed.found, note),
+        drops_limits=request.may_end_early,
+    )
 
 
 async def _begun(observed: Observation[ApplyRequest]) -> Seal | None:

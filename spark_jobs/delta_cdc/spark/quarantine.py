@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.spellings import folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
@@ -323,6 +324,30 @@ def mark_refused(session: SparkSession, uri: str, pipeline: str, number: int) ->
     """
     with stamped(session, refused_id(pipeline), number, "refused"):
         nothing_added(session, uri)()
+
+
+def take_over(session: SparkSession, spec: ApplySpec, predecessor: str, closing: int) -> str | None:
+    """Give the rows of a pipeline to the one that takes its target over, so that this one can replay them.
+
+    A try that dies after it leaves nothing to undo: the closing seal is in the target, so only this pipeline
+    goes on. Rows with the number of the closing seal, or a later one, are of tries that never committed.
+
+    :param closing: the number of the other pipeline's last seal
+    :return: None if the rows are this pipeline's; otherwise the reason, and the step must be planned again
+    :raises TargetSchemaClash: the table is not a quarantine table
+    """
+    uri = spec.quarantine_uri or quarantine_of(spec.target_uri)
+    mine = f"seal < {closing}"
+    if not catalog.has_table(session, uri) or rows_of(session, uri, predecessor).where(mine).isEmpty():
+        return None
+    statement = (
+        f"UPDATE {table(uri)} SET pipeline = {string(spec.pipeline)} "
+        f"WHERE pipeline = {string(predecessor)} AND {mine}"
+    )
+    outcome = _write_unsealed(lambda: session.sql(statement))
+    if outcome.status == "committed":
+        return None
+    return f"another run writes to the quarantine {uri}: {outcome.message}"
 
 
 def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> DataFrame:

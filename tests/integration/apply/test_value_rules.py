@@ -235,6 +235,23 @@ def test_a_changed_rule_and_a_replay(feed: Orders, scd_type: int) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
+def test_a_pipeline_with_a_new_name_replays_what_the_old_one_set_aside(feed: Orders, scd_type: int) -> None:
+    given = {"stored_as_scd_type": scd_type}
+    feed.run(QUARANTINE, **given)
+    feed.sql("UPDATE {} SET amount = -5 WHERE id = 1", "INSERT INTO {} VALUES (3, -6, 'a')")
+    feed.run(QUARANTINE, **given)
+    renamed = {**given, "pipeline": "renamed", "take_over_from": "orders"}
+    if scd_type == 2:
+        with pytest.raises(ConfigurationDrift, match="still has rows of orders"):
+            feed.run(None, **renamed)
+    feed.run(QUARANTINE, **renamed)
+    assert {row["pipeline"] for row in table_rows(feed.spark, f"{feed.target}__quarantine")} == {"renamed"}
+    feed.run(None, **renamed, mode="repair", repair={"quarantined": True})
+    assert feed.aside() == []
+    assert [row for row in feed.rows() if row[1] < 0] == [(1, -5), (3, -6)]
+
+
 @pytest.mark.slow
 def test_a_history_without_its_rules_is_replayed_first(feed: Orders) -> None:
     """The feed has the state before a change, which the target lacks: it is in quarantine."""

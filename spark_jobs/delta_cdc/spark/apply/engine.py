@@ -91,10 +91,13 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         return erased_keys.changed_since(self.spec.erased, state.properties, self.spec.target_uri)
 
     def before_commit(self, step: Step, prepared: PreparedStep, seal: Seal) -> None:
-        """Write the step's quarantine."""
-        if prepared.quarantined is None:
+        """Write the step's quarantine, or take over that of another pipeline."""
+        if step.read.inherits is not None:
+            problem = quarantine.take_over(self.session, self.spec, *step.read.inherits)
+        elif prepared.quarantined is not None:
+            problem = quarantine.write(self.session, self.spec, step, seal, prepared.quarantined)
+        else:
             return
-        problem = quarantine.write(self.session, self.spec, step, seal, prepared.quarantined)
         if problem is not None:
             raise NotCommitted("stale", problem)
         failpoints.reached("quarantined")
