@@ -25,13 +25,13 @@ from delta_cdc.core.arguments import conflict
 from delta_cdc.core.errors import TableNotFound
 from delta_cdc.core.option import options_in
 from delta_cdc.core.options import IngestOptions
-from delta_cdc.core.quarantine import quarantine_of
+from delta_cdc.core.quarantine import no_records, quarantine_of
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.text_table import named_counts, plural
 from delta_cdc.core.validation import ingest_options_of, options_of
 from delta_cdc.core.value_rules import value_rules
 from delta_cdc.delta_log.table import run_sync
-from delta_cdc.planning.quarantine import rows_held
+from delta_cdc.planning.quarantine import other_pipelines, rows_held
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 
@@ -95,7 +95,8 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
     options = one.storage_options
     quarantine = quarantine_of(table)
     if not run_sync(rows_held(quarantine, one.pipeline, options)):
-        print(f"The quarantine {quarantine} has no records of pipeline {one.pipeline}.")
+        others = run_sync(other_pipelines(quarantine, one.pipeline, options))
+        print(no_records(table, one.pipeline, others))
         return 0
     common = {
         "pipeline": one.pipeline,

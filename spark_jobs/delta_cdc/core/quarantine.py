@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import spark_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 #: Suffix of the name of a target's or change log's quarantine.
 QUARANTINE = "__quarantine"
@@ -29,6 +34,17 @@ def replay(pipeline: str, table: str, configuration: str = "") -> str:
     """
     chosen = f"{configuration} {pipeline}" if configuration else f"{pipeline}={table}"
     return f"delta-cdc replay {chosen}"
+
+
+def no_records(table: str, pipeline: str, others: Sequence[str] = ()) -> str:
+    """Return a sentence about a quarantine that has nothing to replay.
+
+    :param others: the pipelines whose rows it has, as those of an ingest that got another name
+    """
+    text = f"The quarantine {quarantine_of(table)} has no records of pipeline {pipeline}."
+    if not others:
+        return text
+    return f"{text} It has records of {', '.join(others)}; replay them by: {replay(others[0], table)}"
 
 
 #: A run of a task that takes the rows in quarantine again, with the task's own options.

@@ -11,7 +11,7 @@ from delta_cdc.core.change_log import log_properties
 from delta_cdc.core.concurrency import both, gathered
 from delta_cdc.core.kafka_options import for_registry
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.quarantine import quarantine_of
+from delta_cdc.core.quarantine import no_records, quarantine_of
 from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.retention import LOG_RETENTION, milliseconds_of
 from delta_cdc.core.retention import readable as readable_time
@@ -29,7 +29,7 @@ from delta_cdc.planning.ingest_request import checked
 from delta_cdc.planning.memory import Memory, plan_key
 from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.planning.plan import readable
-from delta_cdc.planning.quarantine import has_rows_of, holds_rows
+from delta_cdc.planning.quarantine import has_rows_of, holds_rows, other_pipelines
 from delta_cdc.planning.taken_files import INGESTED, beside, same
 from delta_cdc.planning.unfinished_files import finished
 
@@ -388,13 +388,11 @@ async def _recorded(
 
 # -- quarantine ---------------------------------------------------------------------------------
 async def _replay(observed: _Observed) -> Chosen:
-    where = quarantine_of(observed.request.log)
-    if observed.standing.recorded is None or not await holds_rows(
-        where, observed.request.pipeline, observed.request.storage_options
-    ):
-        return Chosen(
-            None, (f"The quarantine {where} has no records of pipeline {observed.request.pipeline}.",)
-        )
+    request = observed.request
+    where, options = quarantine_of(request.log), request.storage_options
+    if observed.standing.recorded is None or not await holds_rows(where, request.pipeline, options):
+        others = await other_pipelines(where, request.pipeline, options)
+        return Chosen(None, (no_records(request.log, request.pipeline, others),))
     return Chosen("replay")
 
 

@@ -123,6 +123,23 @@ async def holds_rows(quarantine: str, pipeline: str, storage_options: dict[str, 
     return await _has_any(lambda row: row["pipeline"] == pipeline, ("pipeline",), quarantine, storage_options)
 
 
+async def other_pipelines(
+    quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None
+) -> list[str]:
+    """Return the other pipelines whose rows a quarantine has, in order; deleted rows may count.
+
+    :param quarantine: location of the table
+    """
+    found: set[str] = set()
+
+    def is_mine(row: dict[str, Any]) -> bool:
+        found.add(row["pipeline"] or pipeline)
+        return False
+
+    await _has_any(is_mine, ("pipeline",), quarantine, storage_options)
+    return sorted(found - {pipeline})
+
+
 async def has_rows_of(
     ranges: Sequence[Sequence[int]],
     quarantine: str,

@@ -584,8 +584,12 @@ def test_something_in_quarantine_and_nothing(world: World) -> None:
     quarantine.append()
     for pipeline, kind in (("other", None), ("p", "replay")):
         pq.write_table(pa.table({"pipeline": [pipeline]}), quarantine.path / "part-00001-0.parquet")
-        step = world.plan(replay=True).steps
+        plan = world.plan(replay=True)
+        step = plan.steps
         assert [one.kind for one in step] == ([] if kind is None else [kind])
+        # As after another name was given to the pipeline.
+        other = f"It has records of other; replay them by: delta-cdc replay other={world.root / 'log'}"
+        assert "".join(plan.notes).endswith(other) == (kind is None)
     # A row of no batch, or of one that is not in the log: its file may come again, and is then compared.
     number = step[0].seal_number
     for seal, is_undone in ((None, True), (0, True), (number - 1, False)):
