@@ -27,6 +27,7 @@ _OPTIONS = {
     "type1": ApplyOptions(keys=("id",)),
     "type2": ApplyOptions(keys=("id",), stored_as_scd_type=2),
     "append": ApplyOptions(keys=(), insert_only=True),
+    "log": ApplyOptions(keys=("id",), target_kind="change_log", sequence_by="_commit_timestamp"),
 }
 
 
@@ -135,6 +136,9 @@ class Airflow:
     def form(self, event: Event) -> None:
         """Start a run by its form: with another mode, or of the pipeline that takes a target over."""
         lane = self.world.lanes[0]
+        if lane.kind == "log" and lane.judge.now.owned is None:
+            # Two names of a source that is not in the log are two sources.
+            return
         name, others = lane.owner, [one for one in lane.pipelines if one != lane.owner]
         if event.name == "take_over":
             pipeline, mode, predecessor = others[0], "incremental", name

@@ -40,7 +40,7 @@ class RefusedRow(Exception):
 def refuse(rows: Iterable[Row]) -> None:
     """Raise Delta's exception if a row breaks the rule of the target."""
     for row in rows:
-        if row[1] <= REFUSED:
+        if row[1] is not None and row[1] <= REFUSED:
             raise RefusedRow(f"{_RULE} - value : {row[1]}")
 
 

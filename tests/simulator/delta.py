@@ -1,7 +1,7 @@
 """A small Delta client: it writes real commit files into the store, and reads them as Spark would.
 
-It shares no code with the project. Data files are JSON under the names of Parquet files: nothing of the
-project reads their contents when it plans.
+It shares no code with the project, only the names of a log's columns. Data files are JSON under the names of
+Parquet files: nothing of the project reads their contents when it plans.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from delta_cdc.core.change_log import LOG_COLUMNS
 from tests.simulator.store import AlreadyExists
 
 if TYPE_CHECKING:
@@ -23,23 +24,19 @@ if TYPE_CHECKING:
 
 Row = list[Any]
 Action = dict[str, Any]
-_SCHEMA = json.dumps(
-    {
-        "type": "struct",
-        "fields": [
-            {"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("id", "value")
-        ],
-    }
-)
-_HISTORY = json.dumps(
-    {
-        "type": "struct",
-        "fields": [
-            {"name": name, "type": "long", "nullable": True, "metadata": {}}
-            for name in ("id", "value", "__START_AT", "__END_AT")
-        ],
-    }
-)
+
+
+def _schema(*names: str) -> str:
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in names]
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+_ROWS = _schema("id", "value")
+#: By the kind of a target; nothing here depends on the types.
+_SCHEMAS = {
+    "type2": _schema("id", "value", "__START_AT", "__END_AT"),
+    "log": _schema("id", "value", *LOG_COLUMNS),
+}
 
 
 _TEXTS = pa.map_(pa.string(), pa.string())
@@ -302,14 +299,14 @@ class Table:
             actions.append(self.add(sorted([*kept, *rows], key=str)))
         return actions
 
-    def created(self, table_id: str, configuration: dict[str, str], *, history: bool = False) -> list[Action]:
+    def created(self, table_id: str, configuration: dict[str, str], kind: str = "") -> list[Action]:
         return [
             {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}},
             {
                 "metaData": {
                     "id": table_id,
                     "format": {"provider": "parquet", "options": {}},
-                    "schemaString": _HISTORY if history else _SCHEMA,
+                    "schemaString": _SCHEMAS.get(kind, _ROWS),
                     "partitionColumns": [],
                     "configuration": configuration,
                     "createdTime": self.store.hub.now,

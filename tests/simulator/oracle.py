@@ -84,13 +84,15 @@ class Past:
 def expected(past: Past, kind: str, seals: Sequence[Sealed]) -> list[list[Any]]:
     """Return the rows of a target.
 
-    :param kind: ``type1``, ``type2`` or ``append``
+    :param kind: ``type1``, ``type2``, ``append`` or ``log``
     :param seals: those in effect; the first one is that of the load, a reset, or a reload of all rows
     """
     states, at = past.states, seals[-1].watermark
     if kind == "type1":
         return _sorted([[key, value] for key, value in states[at].items()])
     loaded = seals[0].watermark
+    if kind == "log":
+        return _sorted(list(_events(past, seals)))
     if kind == "append":
         rows = [[key, value] for key, value in states[loaded].items()]
         for version in range(loaded + 1, at + 1):
@@ -107,6 +109,21 @@ def expected(past: Past, kind: str, seals: Sequence[Sealed]) -> list[list[Any]]:
             if now is not None:
                 opened[key] = [key, now, version, None]
     return _sorted([*rows, *opened.values()])
+
+
+def _events(past: Past, seals: Sequence[Sealed]) -> Iterator[list[Any]]:
+    """Yield the events that the pipelines of a source append to a log: rows of the load, and each change."""
+    first = seals[0]
+    for key, value in past.states[first.watermark].items():
+        yield [key, value, "upsert", first.pipeline, first.watermark]
+    for sealed in seals[1:]:
+        for version in range(sealed.start, sealed.end + 1) if sealed.kind == "apply" else ():
+            before, now = past.states[version - 1], past.states[version]
+            for key, value in now.items():
+                if before.get(key) != value:
+                    yield [key, value, "upsert", sealed.pipeline, version]
+            for key in before.keys() - now.keys():
+                yield [key, None, "delete", sealed.pipeline, version]
 
 
 def _moves(seals: Sequence[Sealed]) -> Iterator[tuple[int, int]]:
@@ -198,12 +215,14 @@ class Judge:
 
     :param pasts: the lives of the source
     :param kind: of the target
+    :param pipelines: those of the source; others may append to a log as well
     """
 
-    def __init__(self, table: Table, pasts: Sequence[Past], kind: str) -> None:
+    def __init__(self, table: Table, pasts: Sequence[Past], kind: str, pipelines: Sequence[str]) -> None:
         self.table = table
         self.pasts = pasts
         self.kind = kind
+        self.pipelines = pipelines
         self.chains: list[Chain] = []
         self._tags: list[str] = []
         self._seen = -1
@@ -217,6 +236,13 @@ class Judge:
         self.is_aside_lost = False
         #: The rule changes that sets rows aside, and the quarantine is replayed.
         self.replays = False
+
+    def mine(self, rows: list[list[Any]]) -> list[list[Any]]:
+        """Return the rows of the source; those of a log name the pipeline that appended them."""
+        return [row for row in rows if row[3] in self.pipelines] if self.kind == "log" else rows
+
+    def _is_of_others(self, sealed: Sealed | None) -> bool:
+        return self.kind == "log" and sealed is not None and sealed.pipeline not in self.pipelines
 
     def wanted(self, past: Past, seals: Sequence[Sealed]) -> list[list[Any]]:
         """Return the rows of the target, without those that are set aside."""
@@ -278,10 +304,15 @@ class Judge:
         info = self.table.info(version)
         operation, parameters = info["operation"], info["operationParameters"]
         sealed = Sealed.of(self.table, version)
+        if self._is_of_others(sealed):
+            return before
         if sealed is not None:
             return replace(self._sealed(before, sealed), owned=sealed)
         if operation == "RESTORE":
             return self.chains[int(parameters["version"])]
+        if self.kind == "log" and not before.seals:
+            # The events of a source come after whatever is in the log.
+            return before
         if operation in ("WRITE", "CLONE", "CREATE OR REPLACE TABLE AS SELECT"):
             made = () if "REPLACE" in operation else before.made
             return Chain(taint=f"{operation} in version {version}", made=made, owned=before.owned)
@@ -291,14 +322,17 @@ class Judge:
         version = sealed.version
         last = before.last
         if sealed.kind in ("load", "reset"):
-            is_first = not (before.seals or before.taint) or not self.table.snapshot(version - 1).files
-            if sealed.kind == "load" and not is_first:
-                raise Violation(f"version {version}: a load into a table with rows, {before}")
             if sealed.planned_in not in ("", self.table.snapshot(version).metadata["id"]):
                 # The table was dropped and made again while the job stood still: as for other steps, below.
                 return Chain(
                     taint=f"version {version} was planned on table {sealed.planned_in}", made=before.made
                 )
+            if self.kind == "log" and before.taint:
+                # Two tries of a first load, of which one was planned on an earlier table: no run may go on.
+                return replace(before, made=(*before.made, sealed))
+            is_first = not (before.seals or before.taint) or not self.table.snapshot(version - 1).files
+            if sealed.kind == "load" and not is_first:
+                raise Violation(f"version {version}: a load into a table with rows, {before}")
             chain = Chain((sealed,), made=(*before.made, sealed))
         elif sealed.kind == "reload" and (before.taint or last is None or self._leaves(before, sealed)):
             # All rows are compared with the source, whoever wrote them.
@@ -368,7 +402,7 @@ class Judge:
     def _compare(self, chain: Chain, sealed: Sealed) -> None:
         past = self.past_of(sealed)
         wanted = self.wanted(past, chain.seals)
-        found = self.table.rows(self.table.snapshot(sealed.version))
+        found = self.mine(self.table.rows(self.table.snapshot(sealed.version)))
         if self.replays:
             self.check_kept(found, past, sealed)
             found = [row for row in found if not is_invalid(row[0])]

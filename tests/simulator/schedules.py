@@ -13,7 +13,7 @@ from tests.simulator.promises import PROMISES
 from tests.simulator.world import Event, Schedule, World, faults_of, play
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.simulator.promises import Promise
 
@@ -367,14 +367,14 @@ def drawn(seed: int) -> Schedule:
     step, fault = random.choice(_RARE) if random.random() < _AIMED else ("", "")
     promise = random.choice([one for one in PROMISES.values() if one.has(step, fault)])
     group = random.random() < length.groups or (step in _OF_GROUPS)
-    work, faults = _work(random, length), _faults(random, promise, length)
-    events = [Event(0, "run", "p", number=2), *work, *faults, *_accidents(random, length)]
+    events = [Event(0, "run", "p", number=2), *work(random, length), *faults(random, promise, length)]
+    events += accidents(random, length)
     if fault:
         events += _aimed(random, length, step, fault)
     if group:
         events += _group_work(random, length)
     if random.random() < length.races:
-        events += _race(random, length)
+        events += race(random, length)
     if promise.torn and random.random() < 0.5:
         events.append(Event(random.randrange(length.last), "source", "tear", number=random.randrange(100)))
     schedule = Schedule(
@@ -428,7 +428,7 @@ def _replays(random: Random, length: Length) -> Iterator[Event]:
     yield Event(random.randrange(length.last), "run", "p", number=random.randrange(100))
 
 
-def _work(random: Random, length: Length) -> list[Event]:
+def work(random: Random, length: Length) -> list[Event]:
     """Return statements of the source, and runs."""
     events = []
     for _ in range(random.randint(1, length.statements)):
@@ -440,10 +440,13 @@ def _work(random: Random, length: Length) -> list[Event]:
     return events
 
 
-def _race(random: Random, length: Length) -> list[Event]:
-    """Return a run with work, which is frozen at a step while another writer changes its tables."""
+def race(random: Random, length: Length, others: Sequence[tuple[str, str]] = _RACING) -> list[Event]:
+    """Return a run with work, which is frozen at a step while another writer changes its tables.
+
+    :param others: what that writer may do
+    """
     at = random.randrange(60, length.last - 60)
-    what, name = random.choice(_RACING)
+    what, name = random.choice(others)
     freeze = (40 + random.randrange(170)) * 37 + random.randrange(37)
     return [
         Event(at, "source", random.choice(("append", "update", "update")), number=random.randrange(100)),
@@ -478,7 +481,7 @@ def _group_work(random: Random, length: Length) -> list[Event]:
     return events
 
 
-def _faults(random: Random, promise: Promise, length: Length) -> list[Event]:
+def faults(random: Random, promise: Promise, length: Length) -> list[Event]:
     events = []
     for _ in range(random.choice(length.faults)):
         if random.random() < 0.7:
@@ -495,7 +498,7 @@ def _faults(random: Random, promise: Promise, length: Length) -> list[Event]:
     return events
 
 
-def _accidents(random: Random, length: Length) -> list[Event]:
+def accidents(random: Random, length: Length) -> list[Event]:
     """Return what other writers, people and Airflow do."""
     events = []
     for _ in range(random.choice(length.accidents)):

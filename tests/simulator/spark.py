@@ -390,6 +390,15 @@ def _is_history(spec: ApplySpec) -> bool:
     return spec.options.stored_as_scd_type == 2
 
 
+def _kind(spec: ApplySpec) -> str:
+    """Return the kind of the target, as far as its columns depend on it."""
+    return "log" if spec.options.writes_events else "type2" if _is_history(spec) else ""
+
+
+def _event(spec: ApplySpec, row: delta.Row, version: int, op: str = "upsert") -> delta.Row:
+    return [row[0], row[1], op, spec.pipeline, version]
+
+
 def _source_rows(session: Session, spec: ApplySpec, step: Step) -> list[delta.Row]:
     session.step("read_source")
     if step.at < 0 or step.read.is_empty:
@@ -397,6 +406,8 @@ def _source_rows(session: Session, spec: ApplySpec, step: Step) -> list[delta.Ro
     table = session.world.table(spec.source_uri)
     session._refuse_torn(table)
     rows = session.valid(table.rows(table.travel(step.at)), step.at)
+    if spec.options.writes_events:
+        return [_event(spec, row, step.at) for row in rows]
     return [[*row, step.at, None] for row in rows] if _is_history(spec) else rows
 
 
@@ -407,7 +418,7 @@ def _load(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]
         metrics = {"numOutputRows": len(rows), "numFiles": 1}
         actions = [table.add(sorted(rows, key=str))] if rows else []
         is_new = begun.version < 0
-        created = table.created(session.world.new_id(), {}, history=_is_history(spec)) if is_new else []
+        created = table.created(session.world.new_id(), {}, _kind(spec)) if is_new else []
         if step.kind == "reset":
             removed = [table.remove(path) for path in begun.files]
             return "WRITE", {"mode": "Overwrite"}, metrics, [*created, *removed, *actions]
@@ -472,6 +483,12 @@ def changes_of(table: delta.Table, version: int) -> tuple[list[delta.Row], set[i
 
 def _apply(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
     changes = _changes(session, spec, step)
+    if spec.options.writes_events:
+        events = [_event(spec, row, version) for version, added, _ in changes for row in added]
+        for version, added, removed in changes:
+            gone = removed - {row[0] for row in added}
+            events += [_event(spec, [key, None], version, "delete") for key in sorted(gone)]
+        return lambda: _append(session, spec.target_uri, events, _kind(spec))
     if spec.options.insert_only:
         rows = [row for _, added, _ in changes for row in added]
 
@@ -571,15 +588,15 @@ def _brought_to_source(
 
 
 def _seal_alone(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
-    return lambda: _append(session, spec.target_uri, [])
+    return lambda: _append(session, spec.target_uri, [], _kind(spec))
 
 
-def _append(session: Session, uri: str, rows: list[delta.Row]) -> None:
+def _append(session: Session, uri: str, rows: list[delta.Row], kind: str = "") -> None:
     """Append rows; Spark makes a new table if the table was dropped meanwhile."""
 
     def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
         added = [table.add(rows)] if rows else []
-        created = table.created(session.world.new_id(), {}) if begun.version < 0 else []
+        created = table.created(session.world.new_id(), {}, kind) if begun.version < 0 else []
         metrics = {"numOutputRows": len(rows), "numFiles": len(added)}
         return "WRITE", {"mode": "Append"}, metrics, [*created, *added]
 

@@ -7,6 +7,7 @@ world. :func:`play` raises :class:`~tests.simulator.oracle.Violation` if a rule 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections import Counter
 from contextlib import contextmanager, nullcontext
@@ -52,6 +53,8 @@ WRITES = {"commit", "state_set", "state_delete", "xcom", "backup_set", "success"
 
 #: One in so many schedules has more clean runs after the first ones, though no process is left to wake.
 _AGAIN = 4
+#: How an error names the version to go back to.
+_RESTORE = re.compile(r"RESTORE the table to version (\d+)")
 #: Requests to the store, which may be throttled.
 REQUESTS = {"head", "get", "list", "put", "read_log", "hash", "read_source", "write_data", "commit"}
 
@@ -106,7 +109,7 @@ class Event:
 class Schedule:
     """All that is decided beforehand.
 
-    :param kind: the target's kind: ``type1``, ``type2`` or ``append``
+    :param kind: the target's kind: ``type1``, ``type2`` or ``append``; or ``log``, which has two sources
     :param scheme: of the bucket
     :param safe: the store refuses to create a commit file twice
     :param lag: see :class:`~tests.simulator.store.Store`
@@ -151,6 +154,8 @@ class World:
         self.lanes = [Lane(self.store, schedule.kind, ("p", "q"))]
         if schedule.group:
             self.lanes.append(Lane(self.store, "type1", ("r",), "2"))
+        if schedule.kind == "log":
+            self.lanes.append(Lane(self.store, "log", ("r",), "2", self.lanes[0].target))
         self._tables = {table.name: table for lane in self.lanes for table in (lane.source, lane.target)}
         self.source, self.target = self.lanes[0].source, self.lanes[0].target
         #: The rule that sets rows aside is in force.
@@ -175,6 +180,7 @@ class World:
             from tests.simulator.group import Group
 
             self.group = Group(self)
+        if len(self.lanes) > 1:
             writers["source2"] = writers_of.Source(self, self.lanes[1])
         self._happen_to = {
             "run": self.airflow.run,
@@ -358,7 +364,9 @@ class World:
             name = type(one.error).__name__
             if name not in lane.excused():
                 raise Violation(f"a clean run ends with {name}: {one.error}")
-            one = self._led_out(lane, mode="reset")
+            # A log has the events of other sources, too: it is moved away, and all sources are loaded.
+            is_log = lane.kind == "log"
+            one = self._made_again(lane, one.error) if is_log else self._led_out(lane, mode="reset")
             if one.state != "success":
                 raise Violation(f"a reset ends with {type(one.error).__name__}: {one.error}")
             lane.damage.clear()
@@ -368,6 +376,16 @@ class World:
         if lane.judge.replays:
             self._replay(lane)
         lane.check_clean(one.pipeline)
+
+    def _made_again(self, lane: Lane, error: BaseException | None) -> DagRun:
+        version = _RESTORE.search(str(error))
+        if version is not None:
+            self._happen(Event(0, "target", "restore", number=int(version[1])))
+            one = self._led_out(lane)
+            if one.state == "success":
+                return one
+        self._happen(Event(0, "target", "drop"))
+        return self._led_out(lane)
 
     def _replay(self, lane: Lane) -> None:
         """Give up the rule, and replay what it has set aside."""

@@ -208,8 +208,8 @@ class Others:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.lane = world.lanes[0]
         self.table = world.target
+        self.lanes = [lane for lane in world.lanes if lane.target is world.target]
 
     def happen(self, event: Event) -> None:
         """Run one statement, if there is a target."""
@@ -219,6 +219,8 @@ class Others:
         self.world.coverage["target", event.name] += 1
         self.world.tell(f"target: {event.name}, version {now.version + 1}")
         getattr(self, f"_{event.name}")(event.number, now)
+        if event.name in ("overwrite", "replace", "clone") and self.lanes[0].kind == "log":
+            self._damaged("rewritten")
 
     def _optimize(self, number: int, now: Snapshot) -> None:
         self.table.commit("OPTIMIZE", optimized(self.table))
@@ -228,17 +230,19 @@ class Others:
 
     def _restore(self, number: int, now: Snapshot) -> None:
         restore(self.table, number % (now.version + 1), self.table.commit)
-        self.lane.damage.add("restored")
-        self.lane.undo()
+        self._damaged("restored")
+        for lane in self.lanes:
+            lane.undo()
 
     def _put_back(self, number: int, now: Snapshot) -> None:
         """Put the table back from a copy: the numbers of the lost seals are given again."""
         if self.world.schedule.gaps and self.world.is_in_steps(f"{self.table.name}/"):
             return
         if self.table.put_back(number % (now.version + 1)):
-            self.lane.damage.add("target_put_back")
-            self.lane.undo()
-            self.lane.put_back(len(self.world.airflow.stored))
+            self._damaged("target_put_back")
+            for lane in self.lanes:
+                lane.undo()
+                lane.put_back(len(self.world.airflow.stored))
 
     def _checkpoint(self, number: int, now: Snapshot) -> None:
         self.table.checkpoint()
@@ -253,23 +257,32 @@ class Others:
         elif number % 2:
             self._optimize(number, now)
         clean(self.table, number)
-        self.lane.damage.add("target_cleaned")
+        self._damaged("target_cleaned")
 
     def _overwrite(self, number: int, now: Snapshot) -> None:
         self.table.commit("WRITE", self._other_rows(now), parameters=_OVERWRITE)
 
     def _replace(self, number: int, now: Snapshot) -> None:
-        history = self.world.schedule.kind == "type2"
-        metadata = self.table.created(self.world.new_id(), {}, history=history)[1:]
+        metadata = self.table.created(self.world.new_id(), {}, self.world.schedule.kind)[1:]
         self.table.commit("CREATE OR REPLACE TABLE AS SELECT", [*metadata, *self._other_rows(now)])
 
     def _clone(self, number: int, now: Snapshot) -> None:
         self.table.commit("CLONE", self._other_rows(now))
 
     def _drop(self, number: int, now: Snapshot) -> None:
+        of_log = self.lanes[0].kind == "log"
+        if of_log and any(one.take_over_from and one.state == "running" for one in self.world.airflow.runs):
+            # Each of the two names would load the source, as if there were two.
+            return
         drop(self.table)
-        self.lane.damage.add("target_gone")
+        self._damaged("target_gone")
+
+    def _damaged(self, what: str) -> None:
+        for lane in self.lanes:
+            lane.damage.add(what)
 
     def _other_rows(self, now: Snapshot) -> list[dict[str, Any]]:
-        rows = [[0, -1, 0, None]] if self.world.schedule.kind == "type2" else [[0, -1]]
+        rows = {"type2": [[0, -1, 0, None]], "log": [[0, -1, "upsert", "", 0]]}.get(
+            self.world.schedule.kind, [[0, -1]]
+        )
         return [*(self.table.remove(path) for path in now.files), self.table.add(rows)]

@@ -95,7 +95,8 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
     options = one.storage_options
     quarantine = quarantine_of(table)
     if not run_sync(rows_held(quarantine, one.pipeline, options)):
-        others = run_sync(other_pipelines(quarantine, one.pipeline, options))
+        # An ingest that got another name leaves its records to the old one; a target has no second owner.
+        others = run_sync(other_pipelines(quarantine, one.pipeline, options)) if _is_log(seal) else ()
         print(no_records(table, one.pipeline, others))
         return 0
     common = {

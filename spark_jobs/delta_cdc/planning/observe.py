@@ -15,9 +15,16 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.times import epoch_ms
+from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.memory import plan_key
-from delta_cdc.planning.reconcile import RecordedWatermark, adopted_by, copied_seal, reconcile_async
+from delta_cdc.planning.reconcile import (
+    RecordedWatermark,
+    adopted_by,
+    copied_seal,
+    owners_of,
+    reconcile_async,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -107,8 +114,11 @@ async def look(
         log.snapshot(), recorded_in_target(request, memory) if prove is None else prove()
     )
     _refuse_declared_again(request, recorded)
-    if recorded is None and request.target is not None:
-        await _warn_of_loss(request.target, memory)
+    if request.target is not None:
+        if recorded is None:
+            await _warn_of_loss(request, memory)
+        else:
+            await _refuse_rows_of_others(request, recorded)
     now = time.time_ns() // 1_000_000 if memory.now_ms is None else memory.now_ms
     key = plan_key(request.pipeline, source.table_id)
     observed = Observation(
@@ -151,9 +161,41 @@ async def recorded_in_target(request: Request, memory: Memory) -> RecordedWaterm
     )
 
 
-async def _warn_of_loss(target: str, memory: Memory) -> None:
-    """Warn if a target without a table had a watermark: it was dropped or moved, and is loaded again."""
+async def _refuse_rows_of_others(request: Request, recorded: RecordedWatermark) -> None:
+    """Refuse to begin a target that another pipeline goes on with, because the pipeline has another name now.
+
+    A baseline would take the version that it names, or the newest one, for the one that the rows have.
+
+    :raises TargetWithoutWatermark: names the pipelines whose watermark is in effect
+    """
+    begins = recorded.seal is None and recorded.refused is None and request.predecessor is None
+    appends = request.applied is not None and request.applied.writes_events
+    if not begins or appends or not (request.sets_baseline or recorded.empty):
+        return
+    owners = await owners_of(DeltaLog(recorded.target.uri, request.storage_options), request.pipeline)
+    if owners:
+        raise TargetWithoutWatermark(
+            f"Pipeline {request.pipeline} has no watermark in the target {recorded.target.uri} (version "
+            f"{recorded.target.version}), and {', '.join(owners)} goes on with it.",
+            remedy=f"if the pipeline had that name before, set take_over_from to {owners[0]}; otherwise use "
+            "a new target.",
+        )
+
+
+async def _warn_of_loss(request: Request, memory: Memory) -> None:
+    """Warn if a target without a table had a watermark: it was dropped or moved, and is loaded again.
+
+    :raises TargetWithoutWatermark: a baseline would take the new, empty table for rows of a version
+    """
+    target = canonical_uri(request.target or "")
     copy = await copied_seal(memory.backup)
+    if copy is not None and request.sets_baseline:
+        raise TargetWithoutWatermark(
+            f"{target} does not exist, though pipeline {copy.seal.pipeline} had {copy.seal.reach} in version "
+            f"{copy.target.version} of its target. With initial_load, a new table would begin without rows.",
+            remedy="put the table back if it was dropped or moved by mistake; otherwise leave initial_load "
+            "out: the next run loads the source.",
+        )
     if copy is not None:
         logger.warning(
             "%s does not exist, though pipeline %s had %s in version %s of its target: a load makes it "

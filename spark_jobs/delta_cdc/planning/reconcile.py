@@ -16,6 +16,7 @@ from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import (
     CorruptLog,
+    DeltaCdcError,
     LogGap,
     LogLineTooLong,
     LogTooLarge,
@@ -52,7 +53,6 @@ from delta_cdc.planning.seal_chain import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-    from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.replay import History
     from delta_cdc.delta_log.table import DeltaLog, TableState
@@ -221,6 +221,26 @@ async def reconcile_async(
         number = await _next_number(log, state, stored)
         recorded = RecordedWatermark(seal=None, next_number=number, target=state, refused=error)
     return replace(recorded, newest_hash=known_hash(history, state.version))
+
+
+async def owners_of(log: DeltaLog, pipeline: str) -> list[str]:
+    """Return the other pipelines whose seals in a target are in effect, and which no other one took over.
+
+    :param log: the target's log
+    """
+    found = []
+    for app in sorted(await log.transactions()):
+        name = app.removeprefix(_APP_PREFIX)
+        if name in (app, pipeline):
+            continue
+        try:
+            recorded = await reconcile_async(log, name, closed=True, declared=True)
+        except DeltaCdcError:
+            # As of a pipeline whose rows another writer replaced: it cannot go on.
+            continue
+        if recorded is not None and recorded.seal is not None and recorded.seal.successor is None:
+            found.append(name)
+    return found
 
 
 async def _reconciled(

@@ -229,6 +229,21 @@ async def _is_ours(staging: DeltaLog, state: TableState, pipeline: str) -> bool:
     return False
 
 
+async def _refuse_sink_of_others(staging: DeltaLog, state: TableState, pipeline: str) -> None:
+    """Refuse to begin a sink in the staging table of another pipeline, though it has no rows now."""
+    prefix = app_id("")
+    others = sorted(
+        name.removeprefix(prefix) for name in await staging.transactions() if name.startswith(prefix)
+    )
+    if others:
+        raise TargetWithoutWatermark(
+            f"The staging table {staging.uri} (version {state.version}) has the watermark of "
+            f"{', '.join(others)}, and none of pipeline {pipeline}, which would begin with a snapshot.",
+            remedy="use the name that the pipeline had before; or a separate staging table, whose first "
+            "batch is a snapshot.",
+        )
+
+
 # -- custom sinks -------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Sink:
@@ -266,6 +281,7 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
             remedy=f"ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}').",
         )
     if not await _is_ours(staging, state, pipeline):
+        await _refuse_sink_of_others(staging, state, pipeline)
         return Sink(RecordedWatermark(seal=None, next_number=_first_number(state), target=state), None, None)
     seal, commit, touched = await _newest_seal(staging, state, pipeline)
     # Users read the batch of a sink from the newest version of staging.

@@ -31,14 +31,17 @@ async def choose(request: IngestRequest, standing: Standing, looks: Looks | None
     :raises OffsetsExpired: the topic dropped records that were not taken yet, and ``on_expired`` is ``fail``
     :raises TopicReplaced: a partition ends below the last record taken, or was deleted
     """
-    return chosen(request, standing, await _bounds(request, looks))
+    bounds = await _bounds(request, looks)
+    await _refuse_topics_of_others(request, standing, bounds)
+    return chosen(request, standing, bounds)
 
 
 def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]) -> Chosen:
     """Choose records of the partitions whose bounds are known.
 
-    A new partition is part of the batch even if it has no records: it needs a position, so that a later run
-    can detect lost records.
+    A pipeline without a position in a partition may have had another name: it misses what the topic dropped
+    after the last record that any pipeline took into the log. A new partition is part of the batch even if it
+    has no records: it needs a position, so that a later run can detect lost records.
     """
     positions = standing.counted.positions
     ids = _ids(bounds)
@@ -47,8 +50,13 @@ def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Boun
     notes = []
     for key, bound in bounds.items():
         position = positions.get(key)
-        if position is None:
-            starts[key] = bound.earliest if bound.starting is None else bound.starting
+        if position is None and bound.starting is not None:
+            starts[key] = bound.starting
+        elif position is None:
+            starts[key] = bound.earliest
+            known = _end_of_others(standing, key)
+            if known is not None and known < bound.earliest:
+                notes.append(_expired(request, key, known, bound.earliest))
         else:
             starts[key] = max(position, bound.earliest)
             if position < bound.earliest:
@@ -133,6 +141,39 @@ def _range(standing: Standing, key: Key, starting: int, ending: int) -> OffsetRa
     return OffsetRange(*key, starting, ending, again=again)
 
 
+def _end_of_others(standing: Standing, key: Key) -> int | None:
+    """Return the end of what other pipelines took from a partition into the same log."""
+    ends = (one.ending_offset for one in standing.taken.others_ranges if (one.topic, one.partition) == key)
+    return max(ends, default=None)
+
+
+async def _refuse_topics_of_others(
+    request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]
+) -> None:
+    """Refuse a topic of which another pipeline took a namesake into the same log.
+
+    Its records would be taken for those of the same offsets, which the log has.
+
+    :raises TopicReplaced: names both topics
+    """
+    mine = {topic for topic, _ in standing.counted.positions}
+    shared = {one.topic for one in standing.taken.others_ranges} - mine
+    ids = {topic: known for topic, known in _ids(bounds).items() if topic in shared}
+    if not ids:
+        return
+    log = DeltaLog(request.log, request.storage_options)
+    newest = await log.newest_version()
+    for name in sorted(standing.taken.others):
+        seal = await newest_seal(log, newest, name)
+        topics = {} if seal is None else seal.state.configuration.get("topics", {})
+        for topic, known in topics.items():
+            if ids.get(topic, known) != known:
+                raise _replaced(
+                    f"Topic {topic} has the id {ids[topic]}, and pipeline {name} has ingested the one with "
+                    f"the id {known} into the same log"
+                )
+
+
 def _again(standing: Standing, key: Key, starting: int, count: int) -> bool:
     """Return whether some of the records may be in the log already."""
     if standing.counted.positions.get(key, 0) > starting:
@@ -180,7 +221,7 @@ def _refuse_replaced(
 
 def _replaced(reason: str) -> TopicReplaced:
     return TopicReplaced(
-        f"{reason}: the topic was deleted and created again.",
+        f"{reason}: the topic was deleted and created again, or is one of another cluster.",
         remedy="ingest the new topic with another pipeline name into a new log, because its offsets repeat "
         "those of the old topic. Or restore the old topic.",
     )
