@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.names import Location, NameCache
-from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound
+from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.uris import canonical_uri, is_name
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def each_located(
     """Return the location of each table, or the error if it has none.
 
     A path or URI is its own location. A name is looked up in the cache. A cached location counts only if the
-    table there still has the cached id, which its log shows without a JVM. One Spark application looks up all
-    other names.
+    table there still has the cached id, and the name that it had recorded, which its log shows without a JVM.
+    One Spark application looks up all other names.
 
     :param operator: provides the Spark
     :param tables: paths, URIs or names of one to three parts
@@ -92,14 +92,10 @@ def _cached(
         return None
     if target is not None and target.location and canonical_uri(target.location) != entry.location:
         return None
-    try:
-        state = engine.run_sync(engine.DeltaLog(entry.location, operator.options_of_storage()).snapshot())
-    except (TableNotFound, NotADeltaTable):
-        operator.log.info("The location of %s is no longer %s.", name, entry.location)
-        return None
-    if state.table_id == entry.table_id:
+    problem = entry.problem(operator.options_of_storage())
+    if not problem:
         return entry.location
-    operator.log.info("The table at %s is no longer that of %s.", entry.location, name)
+    operator.log.info(problem)
     return None
 
 
@@ -126,5 +122,6 @@ def _looked_up(
             location=canonical_uri(row["location"]),
             table_id=row["table_id"],
             spark_conn_id=operator.spark_conn_id or "",
+            recorded=row.get("recorded", ""),
         )
     return locations

@@ -14,7 +14,8 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.assets import delta_asset
 from delta_cdc.core import codec
 from delta_cdc.core.drafts import replacing
-from delta_cdc.core.errors import TableNameMoved
+from delta_cdc.core.errors import NotADeltaTable, TableNameMoved, TableNotFound
+from delta_cdc.core.properties import CATALOG_NAME
 from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
@@ -33,26 +34,52 @@ class Location:
 
     :param table_id: ``metaData.id`` of the table at that location
     :param spark_conn_id: connection whose catalog has the name; empty for the Spark inside the worker
+    :param recorded: the name that the table itself recorded; "" if it did not. It changes if ``delta-cdc
+        promote`` gives the name to another table, while this one stays where it is
     """
 
     name: str
     location: str
     table_id: str
     spark_conn_id: str
+    recorded: str = ""
+
+    def problem(self, storage_options: dict[str, str] | None, *, may_be_new: bool = False) -> str:
+        """Return why the name no longer is that of the table at the location; "" if it may be.
+
+        The table's log shows it, without a JVM.
+
+        :param may_be_new: the caller deals with a table that was dropped, or made again
+        """
+        try:
+            state = engine.run_sync(engine.DeltaLog(self.location, storage_options).snapshot())
+        except (TableNotFound, NotADeltaTable):
+            return "" if may_be_new else f"The location of {self.name} is no longer {self.location}."
+        if state.table_id != self.table_id:
+            return "" if may_be_new else f"The table at {self.location} is no longer that of {self.name}."
+        recorded = state.configuration.get(CATALOG_NAME, "")
+        if recorded != self.recorded:
+            return f"The table at {self.location} is now that of {recorded or 'no name'}, not of {self.name}."
+        return ""
 
 
-def cached_location(context: Context, table: str) -> str | None:
-    """Return the cached location of a table, for callers without Spark. They check whether it is still valid.
+def cached_location(
+    context: Context, table: str, storage_options: dict[str, str] | None = None
+) -> str | None:
+    """Return the cached location of a table, for callers without Spark.
 
     :param table: path, URI or name
-    :return: a path or URI unchanged; a name's location, or None if no task has looked it up yet
+    :return: a path or URI unchanged; a name's location, or None if no task has looked it up since the name
+        was given to the table
     """
     name = table.strip()
     if not is_name(name):
         return table
     task: Any = context.get("task")
     entry = NameCache(context, getattr(task, "inlets", ()), getattr(task, "log", None)).get(name)
-    return entry.location if entry else None
+    if entry is None or entry.problem(storage_options, may_be_new=True):
+        return None
+    return entry.location
 
 
 def forget_moved(operator: BaseOperator, context: Context, spec: Spec, result: JobResult) -> None:

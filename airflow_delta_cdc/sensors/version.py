@@ -300,12 +300,11 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
                 store.set(key, engine.position_to_json(saved))
         return saved
 
-    @staticmethod
-    def _located(context: Context, argument: str, table: str | None) -> str:
+    def _located(self, context: Context, argument: str, table: str | None) -> str:
         """Return the location of a table, or its catalog name if no operator has looked it up yet."""
 
         path_or_name = arguments.table(argument, table)
-        return cached_location(context, path_or_name) or path_or_name
+        return cached_location(context, path_or_name, self._storage_options()) or path_or_name
 
     def _condition(self) -> Condition:
         return engine.Condition.of(

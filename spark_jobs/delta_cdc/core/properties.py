@@ -16,6 +16,8 @@ _CHANGE_FEED_NAMES = (CHANGE_FEED, "delta.enableChangeDataCapture")
 LATENESS_HORIZON = "delta_cdc.latenessHorizon"
 #: Of a change log: maintenance has deleted all events that it may delete below this sequence.
 EXPIRED_BELOW = "delta_cdc.expiredBelow"
+#: The catalog name under which a target was registered.
+CATALOG_NAME = "delta_cdc.catalogName"
 #: Lets rows only be added.
 APPEND_ONLY = "delta.appendOnly"
 #: Of a target or a change log: keys were erased from it. The value changes with each erasure, so a run that

@@ -1,9 +1,9 @@
 """Names in Spark's catalogs: look up the table of a name, and register a target under its name.
 
 A target is created and written by its location. It gets its name by one ``CREATE TABLE … LOCATION``, as soon
-as its first commit exists. The table property :data:`NAME_PROPERTY` then records the name: a table without it
-was never registered, so the next look-up finishes what a crash left; a table with it that the catalog no
-longer has was dropped or renamed.
+as its first commit exists. The table property :data:`~delta_cdc.core.properties.CATALOG_NAME` then records
+the name: a table without it was never registered, so the next look-up finishes what a crash left; a table
+with it that the catalog no longer has was dropped or renamed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from delta_cdc.core.errors import NotADeltaTable, TableNameGone, TableNameMoved, TableNotFound
+from delta_cdc.core.properties import CATALOG_NAME
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import quote, set_properties, string, table
 from delta_cdc.core.uris import canonical_uri, spark_uri
@@ -48,9 +49,6 @@ _ABSENT = frozenset(
 
 _REMEDY = "correct the name, and see that the application runs with the confs of that catalog."
 
-#: Table property with the catalog name under which a target was registered.
-NAME_PROPERTY = "delta_cdc.catalogName"
-
 #: The catalog that Spark always has, its conf, and Delta's class for it. Delta's keeps the tables where Spark
 #: itself would: in a metastore, or in the memory of the application.
 _SESSION_CATALOG = "spark_catalog"
@@ -62,7 +60,7 @@ _IMPLEMENTATION = "spark.sql.catalogImplementation"
 def run(spark: SparkSession, spec: ResolveSpec) -> JobResult:
     """Resolve every name of a spec. Only :func:`target_of` writes.
 
-    :return: per name ``{table, table_id, location}``; with several names, an invalid one gets
+    :return: per name ``{table, table_id, location, recorded}``; with several names, an invalid one gets
         ``{table, error}``
     :raises TableNotFound: the only name does not exist
     :raises NotADeltaTable: the only name is a view, or a table of another format
@@ -77,7 +75,7 @@ def run(spark: SparkSession, spec: ResolveSpec) -> JobResult:
                 row = target_of(spark, targets[name])
             else:
                 detail = delta_detail(spark, name, remedy=_REMEDY)
-                row = {"table": name, "table_id": detail["id"], "location": detail["location"]}
+                row = _described(name, detail)
         except (TableNotFound, NotADeltaTable, TableNameMoved, TableNameGone) as error:
             if len(spec.tables) == 1:
                 raise
@@ -94,7 +92,8 @@ def target_of(session: SparkSession, target: TargetName) -> dict[str, Any]:
     If the catalog does not have the name, but a table lies at its location, the table is registered: a crash
     came between the table's first commit and its name, or the user names a table that had none.
 
-    :return: ``{table, table_id, location}``; ``table_id`` is "" if no table has the name
+    :return: ``{table, table_id, location, recorded}``: ``recorded`` is the name that the table recorded;
+        ``table_id`` is "" if no table has the name
     :raises TableNameMoved: the name has another location than ``target.location``
     :raises TableNameGone: the table at the location was registered under this name before
     :raises TableNotFound: the catalog has no such schema, the schema has no location, or the catalog is in
@@ -106,7 +105,7 @@ def target_of(session: SparkSession, target: TargetName) -> dict[str, Any]:
     if found is not None:
         if location:
             _refuse_other(target.name, found["location"], location, "target_location is")
-        return {"table": target.name, "table_id": found["id"], "location": found["location"]}
+        return _described(target.name, found)
     schema_location = _schema_location(session, target.name)
     if not location and not schema_location:
         raise TableNotFound(
@@ -115,7 +114,13 @@ def target_of(session: SparkSession, target: TargetName) -> dict[str, Any]:
         )
     location = location or f"{schema_location}/{target.name.split('.')[-1]}"
     table_id = "" if target.dry_run else registered(session, target.name, location, target.comment)
-    return {"table": target.name, "table_id": table_id, "location": location}
+    recorded = target.name if table_id else ""
+    return {"table": target.name, "table_id": table_id, "location": location, "recorded": recorded}
+
+
+def _described(name: str, detail: dict[str, Any]) -> dict[str, Any]:
+    recorded = detail["properties"].get(CATALOG_NAME, "")
+    return {"table": name, "table_id": detail["id"], "location": detail["location"], "recorded": recorded}
 
 
 def check(session: SparkSession, spec: ApplySpec) -> None:
@@ -162,13 +167,13 @@ def registered(session: SparkSession, name: str, location: str, comment: str = "
     detail = existing_detail(session, uri)
     if detail is None:
         return ""
-    if detail["properties"].get(NAME_PROPERTY) == name:
+    if detail["properties"].get(CATALOG_NAME) == name:
         raise _gone(name, location)
     commented = f" COMMENT {string(comment)}" if comment else ""
     session.sql(f"CREATE TABLE IF NOT EXISTS {table(name)} USING delta{commented} LOCATION {string(uri)}")
     found = delta_detail(session, name, remedy=_REMEDY)
     _refuse_other(name, found["location"], location, "it was to be the name of")
-    properties = {NAME_PROPERTY: name, **({"comment": comment} if comment else {})}
+    properties = {CATALOG_NAME: name, **({"comment": comment} if comment else {})}
     session.sql(set_properties(uri, properties))
     log.info("the table at %s is registered as %s", location, name)
     return str(found["id"])

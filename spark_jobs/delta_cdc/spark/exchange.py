@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 
 from delta_cdc.core import failpoints
 from delta_cdc.core.errors import ConcurrentModification
+from delta_cdc.core.properties import CATALOG_NAME
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.shadow import Move, next_move
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.sql import set_properties, string, table
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.spark import catalog
-from delta_cdc.spark.catalog import NAME_PROPERTY
 from delta_cdc.spark.sessions import private_session, set_where_allowed
 
 if TYPE_CHECKING:
@@ -97,10 +97,12 @@ def _made(session: SparkSession, move: Move, locations: dict[str, str]) -> None:
 
 
 def _note_names(session: SparkSession, found: dict[str, dict[str, Any]]) -> None:
-    """Let the tables that recorded their names record the new ones (:mod:`delta_cdc.spark.catalog`)."""
+    """Let the tables record their new names: Airflow's cache of locations compares them.
+
+    See :mod:`delta_cdc.spark.catalog`, and ``airflow_delta_cdc/names.py``.
+    """
     for name, row in found.items():
         uri = spark_uri(row["location"])
         detail = catalog.existing_detail(session, uri)
-        known = detail["properties"].get(NAME_PROPERTY) if detail is not None else None
-        if known is not None and known != name:
-            session.sql(set_properties(uri, {NAME_PROPERTY: name}))
+        if detail is not None and detail["properties"].get(CATALOG_NAME) != name:
+            session.sql(set_properties(uri, {CATALOG_NAME: name}))

@@ -24,6 +24,7 @@ from delta_cdc.core.errors import (
     TableNotFound,
 )
 from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.properties import CATALOG_NAME
 from delta_cdc.core.spec import ApplySpec, BatchSpec, JobResult, ResolveSpec, TargetName
 from tests.support.grouped import grouped
 from tests.unit.airflow.tables import append
@@ -79,8 +80,10 @@ class Catalog:
         if name not in self.tables:
             error = TableNotFound(f"{name} does not exist.", remedy="correct the name.")
             return {"table": name, "error": error.to_dict()}
-        table_id = str(DeltaTable(str(self.tables[name])).metadata().id)
-        return {"table": name, "location": self.tables[name].as_uri(), "table_id": table_id}
+        metadata = DeltaTable(str(self.tables[name])).metadata()
+        recorded = metadata.configuration.get(CATALOG_NAME, "")
+        at = self.tables[name].as_uri()
+        return {"table": name, "location": at, "table_id": str(metadata.id), "recorded": recorded}
 
 
 class World:
@@ -166,6 +169,28 @@ def test_a_table_made_again_is_asked_for_again(world: World, tmp_path: Path) -> 
     world.catalog.tables[SOURCE] = tmp_path / "elsewhere"
     assert world.ask(world.task(), SOURCE) == [str(tmp_path / "elsewhere")]
     assert f"The location of {SOURCE} is no longer {world.source}." in world.said
+
+
+def _records(table: Path, name: str) -> None:
+    properties = {CATALOG_NAME: name}
+    DeltaTable(str(table)).alter.set_table_properties(properties, raise_if_not_exists=False)
+
+
+def test_a_name_that_was_given_to_another_table_is_asked_for_again(world: World, tmp_path: Path) -> None:
+    """``delta-cdc promote`` exchanges two names, and both tables stay where they are."""
+    _records(world.target, TARGET)
+    task = world.task()
+    assert world.ask(task, TARGET) == [str(world.target)]
+    assert world.ask(task, TARGET) == [str(world.target)]
+    assert len(world.catalog.lookups) == 1
+    promoted = tmp_path / "history_next"
+    append(promoted, [1])
+    world.catalog.tables[TARGET] = promoted
+    _records(world.target, "next")
+    assert cached_location(world.context(task), TARGET) is None
+    assert world.ask(world.task(), TARGET) == [str(promoted)]
+    assert f"The table at {world.target} is now that of next, not of {TARGET}." in world.said
+    assert len(world.catalog.lookups) == 2
 
 
 def test_an_unknown_name_is_an_error_and_the_others_are_kept(world: World) -> None:
