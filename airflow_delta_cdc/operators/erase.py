@@ -233,4 +233,4 @@ def _name_of(source: str | None) -> str | None:
 def _flow(given: Mapping[str, Any]) -> Flow:
     """Return the tables of a pipeline from its arguments."""
     tables = {name: expand(str(given[name])) for name in _TABLES[1:] if given.get(name)}
-    return engine.Flow(pipeline=given["pipeline"], **tables)
+    return engine.Flow(pipeline=given["pipeline"], shadow_of=tuple(given.get("shadow_of") or ()), **tables)

@@ -122,7 +122,8 @@ def _flow(one: Chosen) -> Flow:
     """Return the tables of a pipeline; of PIPELINE=TARGET, its seal shows whether it is a change log."""
     if one.group is not None:
         given = one.table.arguments
-        return Flow(one.pipeline, given.get("source"), one.log, one.target, given.get("staging"))
+        shadow_of = tuple(given.get("shadow_of") or ())
+        return Flow(one.pipeline, given.get("source"), one.log, one.target, given.get("staging"), shadow_of)
     assert one.target is not None
     seal = newest_seal(one.target, one.pipeline)
     source = one.source or (seal.source_uri if seal is not None else None)

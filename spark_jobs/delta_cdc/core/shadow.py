@@ -256,6 +256,7 @@ class Standing:
     :param shadow_at: the watermark of the shadow
     :param comparisons: those of this pair that are in effect, newest first
     :param changed_since: whether rows of one of the targets may have changed after the newest comparison
+    :param lacks_erasures: keys were erased from the original's target, and none from the shadow's
     """
 
     original_table: TableVersion
@@ -264,6 +265,7 @@ class Standing:
     shadow_at: TableVersion
     comparisons: tuple[Comparison, ...] = ()
     changed_since: bool = False
+    lacks_erasures: bool = False
 
 
 def refusals(pair: Pair, standing: Standing, runs: int = RUNS) -> list[str]:
@@ -272,6 +274,11 @@ def refusals(pair: Pair, standing: Standing, runs: int = RUNS) -> list[str]:
     :param runs: number of newest comparisons that must agree
     """
     found: list[str] = []
+    if standing.lacks_erasures:
+        found.append(
+            f"Keys were erased from the target of {pair.original}, and none from that of {pair.shadow}: "
+            "erase them there, too (delta-cdc erase)."
+        )
     ours, theirs = standing.original_at, standing.shadow_at
     if ours.table_id != theirs.table_id:
         found.append(f"{pair.original} and {pair.shadow} have different sources.")

@@ -47,6 +47,7 @@ class Flow:
     :param log: the change log that it ingests into; None without one
     :param target: the table that it applies to; None without one
     :param staging: its staging table; None without one
+    :param shadow_of: the pipelines that it shadows: one of them may go on in its target
     """
 
     pipeline: str
@@ -54,6 +55,7 @@ class Flow:
     log: str | None = None
     target: str | None = None
     staging: str | None = None
+    shadow_of: tuple[str, ...] = ()
 
     @property
     def reads(self) -> str | None:
@@ -88,17 +90,19 @@ class Place:
 
 
 def with_downstream(chosen: Sequence[Flow], flows: Sequence[Flow]) -> tuple[Flow, ...]:
-    """Return the chosen pipelines, and after them all pipelines that read their tables, directly or not.
+    """Return the chosen pipelines, their shadows, and all pipelines that read their tables, directly or not.
 
     :param flows: all pipelines that are known
     """
     found = list(chosen)
     while True:
         written = {_canonical(table) for one in found for table in one.writes}
+        names = {one.pipeline for one in found}
         more = [
             one
             for one in flows
-            if one not in found and one.reads is not None and _canonical(one.reads) in written
+            if one not in found
+            and (not names.isdisjoint(one.shadow_of) or (one.reads and _canonical(one.reads) in written))
         ]
         if not more:
             return tuple(found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.concurrency import both
 from delta_cdc.core.errors import TableNotFound, TargetWithoutWatermark
+from delta_cdc.core.properties import ERASED
 from delta_cdc.core.shadow import (
     MOST_BYTES,
     Comparison,
@@ -123,6 +124,7 @@ async def standing(pair: Pair, storage_options: dict[str, str] | None = None) ->
     ours, theirs = await _targets(pair, storage_options)
     found = await comparisons(theirs.log, pair, pair.shadow)
     changed = bool(found) and await _changed_since(ours, theirs, found[0])
+    original, shadow = await both(ours.log.snapshot(), theirs.log.snapshot())
     return Standing(
         original_table=ours.version,
         shadow_table=theirs.version,
@@ -130,6 +132,7 @@ async def standing(pair: Pair, storage_options: dict[str, str] | None = None) ->
         shadow_at=theirs.seal.watermark,
         comparisons=found,
         changed_since=changed,
+        lacks_erasures=ERASED in original.configuration and ERASED not in shadow.configuration,
     )
 
 

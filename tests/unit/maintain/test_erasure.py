@@ -97,6 +97,9 @@ def test_pipelines_downstream_are_erased_too() -> None:
     found = with_downstream([ingest], list(reversed(chain)))
     assert [flow.pipeline for flow in found] == ["ingest", "b", "c", "d"]
     assert [flow.pipeline for flow in with_downstream(chain[3:4], chain)] == ["d"]
+    shadow = Flow("b_next", "/lake/a", target="/lake/b_next", shadow_of=("b",))
+    found = with_downstream(chain[1:2], [*chain, shadow])
+    assert [flow.pipeline for flow in found] == ["b", "c", "b_next", "d"]
     named = [(place.table, place.place, place.owner) for place in places([ingest, chain[1]])]
     assert named == [
         ("/lake/log", "rows", "/lake/log"),
