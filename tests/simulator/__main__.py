@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.simulator import ingest_schedules, plots, schedules
+from tests.simulator import ingest_schedules, plots, schedules, sources
 from tests.simulator.schedules import failures, shrunk
 from tests.simulator.table import table_of
 
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 #: Schedules between two writes of the state.
 _PART = 500
 #: Draw and play the schedules of each world.
-_WORLDS: dict[str, ModuleType] = {"apply": schedules, "ingest": ingest_schedules, "plots": plots}
+_WORLDS: dict[str, ModuleType] = {
+    "apply": schedules,
+    "ingest": ingest_schedules,
+    "plots": plots,
+    "sources": sources,
+}
 
 
 def main() -> int:
@@ -40,7 +45,8 @@ def main() -> int:
         "--world",
         choices=(*_WORLDS, "both"),
         default="both",
-        help="both worlds alternate by seed; plots are schedules of the first one, each aimed at one rule",
+        help="both: apply and ingest alternate by seed; plots are applies, each aimed at one rule; sources: "
+        "two sources that append to one log",
     )
     parser.add_argument("--replay", type=int, metavar="SEED", help="tell the story of one schedule")
     given = parser.parse_args()

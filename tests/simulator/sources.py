@@ -6,11 +6,12 @@ from dataclasses import replace
 from random import Random
 
 from tests.simulator import schedules
+from tests.simulator.defects import Defect, found
 from tests.simulator.promises import PROMISES
-from tests.simulator.schedules import LENGTHS, outcome
+from tests.simulator.schedules import LENGTHS, Failure, outcome
 from tests.simulator.world import Event, Schedule
 
-__all__ = ["drawn", "outcome"]
+__all__ = ["SOURCES_DEFECTS", "drawn", "found_in_sources", "outcome"]
 
 #: What people do with a log: no mode of a run is for one.
 _FORMS = ("take_over",)
@@ -18,6 +19,31 @@ _FORMS = ("take_over",)
 _RACING = (
     *(("run", "r"), ("run", "r"), ("form", "take_over"), ("source2", "update")),
     *(("target", name) for name in ("optimize", "restore", "put_back", "drop", "replace", "clean")),
+)
+
+#: Planted defects of a log that several pipelines write, see :mod:`tests.simulator.defects`.
+SOURCES_DEFECTS = (
+    Defect(
+        "A source may begin in a log with events of others.",
+        "planning.observe",
+        "    declared = takes_over or request.sets_baseline or appends",
+        "    declared = takes_over or request.sets_baseline",
+        1,
+    ),
+    Defect(
+        "The seal of another source is none of this one.",
+        "planning.seal_chain",
+        "    return seal if seal is not None and seal.pipeline == pipeline else None",
+        "    return seal",
+        1,
+    ),
+    Defect(
+        "A source under another name takes its watermark over.",
+        "planning.observe",
+        "    if request.predecessor is not None and request.target is not None and takes_over:",
+        "    if False:",
+        2,
+    ),
 )
 
 
@@ -51,3 +77,8 @@ def drawn(seed: int) -> Schedule:
         torn=promise.torn,
         stale=promise.stale,
     )
+
+
+def found_in_sources(defect: Defect, most: int | None = None) -> tuple[int, Failure] | None:
+    """Do as :func:`~tests.simulator.defects.found` with schedules of two sources."""
+    return found(defect, most, played=lambda _, seed: outcome(drawn(seed)))

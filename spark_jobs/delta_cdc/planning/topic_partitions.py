@@ -159,19 +159,14 @@ async def _refuse_topics_of_others(
     mine = {topic for topic, _ in standing.counted.positions}
     shared = {one.topic for one in standing.taken.others_ranges} - mine
     ids = {topic: known for topic, known in _ids(bounds).items() if topic in shared}
-    if not ids:
+    if not ids or standing.recorded is None:
         return
     log = DeltaLog(request.log, request.storage_options)
     newest = await log.newest_version()
     for name in sorted(standing.taken.others):
         seal = await newest_seal(log, newest, name)
         topics = {} if seal is None else seal.state.configuration.get("topics", {})
-        for topic, known in topics.items():
-            if ids.get(topic, known) != known:
-                raise _replaced(
-                    f"Topic {topic} has the id {ids[topic]}, and pipeline {name} has ingested the one with "
-                    f"the id {known} into the same log"
-                )
+        _refuse_other_ids(ids, topics, f"{name} has ingested into the same log")
 
 
 def _again(standing: Standing, key: Key, starting: int, count: int) -> bool:
@@ -196,12 +191,7 @@ def _refuse_replaced(
     ids: Mapping[str, str],
 ) -> None:
     topics = {topic for topic, _ in bounds}
-    for topic, known in known_ids.items():
-        if ids.get(topic, known) != known:
-            raise _replaced(
-                f"Topic {topic} has the id {ids[topic]}, and pipeline {request.pipeline} has ingested the "
-                f"one with the id {known}"
-            )
+    _refuse_other_ids(ids, known_ids, f"{request.pipeline} has ingested")
     for (topic, partition), position in positions.items():
         if topic not in topics:
             # The source no longer names this topic.
@@ -216,6 +206,18 @@ def _refuse_replaced(
             raise _replaced(
                 f"Partition {partition} of topic {topic} ends at offset {bound.end}, and pipeline "
                 f"{request.pipeline} has ingested it up to offset {position}"
+            )
+
+
+def _refuse_other_ids(ids: Mapping[str, str], known_ids: Mapping[str, str], ingested: str) -> None:
+    """Refuse topics whose ids differ from known ones.
+
+    :param ingested: the pipeline that knows them, and what it did, for people
+    """
+    for topic, known in known_ids.items():
+        if ids.get(topic, known) != known:
+            raise _replaced(
+                f"Topic {topic} has the id {ids[topic]}, and pipeline {ingested} the one with the id {known}"
             )
 
 

@@ -70,7 +70,7 @@ def publish_versions(
         if earlier.group != group:
             raise PublicationUnreadable(
                 f"{manifest} is the manifest of group {earlier.group}, not of {group}.",
-                remedy="give each group its own manifest.",
+                remedy="give each group its own manifest; if the group got another name, delete the file.",
             )
         new = Publication(group, max(now, earlier.number + 1), named)
         if earlier.tables == new.tables:
