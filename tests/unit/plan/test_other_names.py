@@ -129,9 +129,7 @@ def test_another_topic_of_the_same_name_is_no_part_of_a_log(
     world.ingest()
     broker.has(0, 0, 8, topic_id="two")
     world.pipeline = "q"
-    with pytest.raises(
-        TopicReplaced, match="p has ingested into the same log the one with the id one"
-    ):
+    with pytest.raises(TopicReplaced, match="p has ingested into the same log the one with the id one"):
         world.plan(source=source)
     broker.has(0, 0, 12, topic_id="one")
     assert [one.again for one in world.plan(source=source).spec.offsets] == [True]
