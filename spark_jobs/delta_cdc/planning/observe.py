@@ -172,6 +172,9 @@ async def _refuse_rows_of_others(request: Request, recorded: RecordedWatermark) 
     appends = request.applied is not None and request.applied.writes_events
     if not begins or appends or not (request.sets_baseline or recorded.empty):
         return
+    if TargetWithoutWatermark in request.forgiven:
+        # A reset takes the target of another pipeline on purpose.
+        return
     owners = await owners_of(DeltaLog(recorded.target.uri, request.storage_options), request.pipeline)
     if owners:
         raise TargetWithoutWatermark(

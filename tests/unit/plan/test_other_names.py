@@ -63,6 +63,8 @@ def test_a_target_without_rows_has_one_owner(tables: Tables, tmp_path: Path) -> 
     with pytest.raises(TargetWithoutWatermark, match="p goes on with it"):
         tables.apply(pipeline="q", source=other.uri)
     assert _steps(tables.apply()) == [("apply", 1, 5)]
+    (step,) = tables.apply(pipeline="q", source=other.uri, mode="reset").steps
+    assert step.kind == "reset"
 
 
 @pytest.mark.parametrize("load", ["none", {"none_at": 1}])
