@@ -236,7 +236,7 @@ async def owners_of(log: DeltaLog, pipeline: str) -> list[str]:
         try:
             recorded = await reconcile_async(log, name, closed=True, declared=True)
         except DeltaCdcError:
-            # As of a pipeline whose rows another writer replaced: it cannot go on.
+            # Of a seal that expired, or of rows that another writer replaced: a new name is a way out.
             continue
         if recorded is not None and recorded.seal is not None and recorded.seal.successor is None:
             found.append(name)
