@@ -40,8 +40,8 @@ SOURCES_DEFECTS = (
     Defect(
         "A source under another name takes its watermark over.",
         "planning.observe",
-        "    if request.predecessor is not None and request.target is not None and takes_over:",
-        "    if False:",
+        "    if request.predecessor is None or request.target is None or not takes_over:",
+        "    if True:",
         2,
     ),
 )

@@ -110,8 +110,8 @@ def collecting(
         # It is for the other sources: a delete of this one is an event with its own sequence.
         merged.pop("delete_sequence", None)
     predecessor = arguments.get("take_over_from")
-    if predecessor is not None and not merged.get("once"):
-        # The pipeline had another name, and so had its sources. One that is loaded once keeps no watermark.
+    if predecessor is not None:
+        # The pipeline had another name, and so had its sources.
         merged = {"take_over_from": pipeline_of(predecessor, name), **merged}
     given = {key: value for key, value in merged.items() if value is not None and key != "removed"}
     return {

@@ -43,7 +43,13 @@ from delta_cdc.planning import (
     ranges,
 )
 from delta_cdc.planning.memory import Memory
-from delta_cdc.planning.observe import Observation, look, recorded_in_target
+from delta_cdc.planning.observe import (
+    Observation,
+    look,
+    predecessors_seal,
+    recorded_in_target,
+    taking_over,
+)
 from delta_cdc.planning.plan import Plan
 from delta_cdc.planning.ranges import load_step
 from delta_cdc.planning.renewal import renewal_due
@@ -135,9 +141,13 @@ async def _done_once(request: ApplyRequest, memory: Memory) -> Plan | None:
     It does not look at the source, which may be gone. What the seal says of the source stands for it.
     """
     recorded = await recorded_in_target(request, memory)
-    if recorded is None or recorded.seal is None or recorded.seal.successor is not None:
+    if recorded is None:
         return None
     seal = recorded.seal
+    if seal is None or seal.successor is not None:
+        seal = await predecessors_seal(request)
+    if seal is None:
+        return None
     source = TableState(
         uri=canonical_uri(request.source),
         table_id=seal.watermark.table_id,
@@ -164,6 +174,7 @@ async def _done_once(request: ApplyRequest, memory: Memory) -> Plan | None:
         saved_end=None,
         found=(f"{source.uri} is loaded once: version {seal.watermark}. Nothing is read from it.",),
     )
+    observed = await taking_over(observed)
     return await _seal_alone(observed, seal, ranges.Nothing(seal.watermark, ()))
 
 

@@ -132,11 +132,7 @@ async def look(
         ending=await _end(request, log, source),
         saved_end=memory.end(key),
     )
-    takes_over = recorded is None or recorded.refused is None
-    if request.predecessor is not None and request.target is not None and takes_over:
-        target = DeltaLog(request.target, request.storage_options)
-        return await _with_takeover(observed, target, request.predecessor)
-    return observed
+    return await taking_over(observed)
 
 
 async def recorded_in_target(request: Request, memory: Memory) -> RecordedWatermark | None:
@@ -260,6 +256,26 @@ async def _end(request: Request, log: DeltaLog, source: TableState) -> int | Non
 
 
 # -- taking over --------------------------------------------------------------------------------
+async def taking_over(observed: Observation[R]) -> Observation[R]:
+    """Return the observation, with the steps of a take-over if the request asks for one that is not done."""
+    request, recorded = observed.request, observed.recorded
+    takes_over = recorded is None or recorded.refused is None
+    if request.predecessor is None or request.target is None or not takes_over:
+        return observed
+    target = DeltaLog(request.target, request.storage_options)
+    return await _with_takeover(observed, target, request.predecessor)
+
+
+async def predecessors_seal(request: Request) -> Seal | None:
+    """Return the seal that a pipeline takes over; None without one, or if another pipeline has taken it."""
+    if request.predecessor is None or request.target is None:
+        return None
+    log = DeltaLog(request.target, request.storage_options)
+    found = await reconcile_async(log, request.predecessor, closed=True, declared=True)
+    seal = None if found is None else found.seal
+    return seal if seal is not None and seal.successor in (None, request.pipeline) else None
+
+
 async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) -> Observation[R]:
     """Take over another pipeline's recorded watermark, unless this pipeline has its own.
 

@@ -210,12 +210,11 @@ def test_the_schema_knows_the_keys_of_a_source() -> None:
 
 
 def test_the_sources_of_a_pipeline_with_a_new_name_take_theirs_over() -> None:
-    """One that is loaded once has no watermark that goes on."""
     sources = {**SOURCES, "us": {"source": "/us", "take_over_from": "customers.usa"}}
     found = _found(take_over_from="clients", sources=sources)
     assert {name: table.get("take_over_from") for name, table in found.items()} == {
         "customers": "clients",
         "customers.eu": "clients.eu",
-        "customers.old": None,
+        "customers.old": "clients.old",
         "customers.us": "customers.usa",
     }

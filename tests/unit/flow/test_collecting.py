@@ -239,6 +239,18 @@ def test_a_source_that_is_loaded_once_is_never_read_again(tmp_path: Path) -> Non
             plan_apply(_request(lake.job("us", once=True, **more)))
 
 
+def test_a_source_that_is_loaded_once_may_get_another_name(tmp_path: Path) -> None:
+    """It takes its seal over; the source may be gone."""
+    lake = Lake(tmp_path)
+    lake.tables["log"].create()
+    lake.run(lake.job("eu", once=True))
+    shutil.rmtree(lake.at("eu"))
+    renamed = lake.job("eu", once=True, pipeline="q.eu", take_over_from="p.eu")
+    assert [step.kind for step in plan_apply(_request(renamed)).steps] == ["take_over", "take_over"]
+    lake.run(renamed)
+    assert plan_apply(_request(renamed)).spec is None
+
+
 def test_a_seal_of_a_source_loaded_once_is_renewed_without_it(tmp_path: Path) -> None:
     """A crash after the first commit left the log without its description; the source is gone since."""
     lake = Lake(tmp_path, configuration={})
