@@ -98,8 +98,9 @@ class Lane:
         """Return the errors that a clean run may end with."""
         excused = {name for damage in self.damage for name in _EXCUSED[damage]}
         if self.kind == "log" and self.damage:
-            # A job, also of another source, that was planned on the table before has appended to this one.
-            excused.add("TargetChangedUnderneath")
+            # A job, also of another source, that was planned on the table before has appended to this one, or
+            # has set its properties.
+            excused |= {"TargetChangedUnderneath", "TargetReplaced"}
         return excused | (_AFTER_TAINT if self.judge.now.taint else set())
 
     @property
@@ -169,8 +170,14 @@ class Lane:
         # A known gap: an event from before the table was put back has the number of one of its new
         # seals, and nothing else of it is compared. The seals up to that number then count as announced.
         given_again = old[-1] if last is not None and old and old[-1] <= last.number else -1
+        if self.kind == "log" and kept >= 0:
+            # An event of such a commit may even be stored later.
+            return
         for sealed in self.judge.now.seals:
             if sealed.kind not in MOVING or sealed.pipeline != pipeline:
+                continue
+            # After a RESTORE that undid the load of a job of a dropped log, the numbers begin below.
+            if self.kind == "log" and last is not None and sealed.number > last.number:
                 continue
             # The same gap: an event may have announced the number for a commit that was overwritten.
             if sealed.number in self._lost or (sealed.version > kept and sealed.number <= given_again):

@@ -54,7 +54,7 @@ WRITES = {"commit", "state_set", "state_delete", "xcom", "backup_set", "success"
 #: One in so many schedules has more clean runs after the first ones, though no process is left to wake.
 _AGAIN = 4
 #: How an error names the version to go back to.
-_RESTORE = re.compile(r"RESTORE the table to version (\d+)")
+_RESTORE = re.compile(r"RESTORE the (?:table|target) to version (\d+)")
 #: Requests to the store, which may be throttled.
 REQUESTS = {"head", "get", "list", "put", "read_log", "hash", "read_source", "write_data", "commit"}
 
