@@ -31,7 +31,7 @@ SOURCES_DEFECTS = (
         1,
     ),
     Defect(
-        "The seal of another source is none of this one.",
+        "The seal of another source does not count for this one.",
         "planning.seal_chain",
         "    return seal if seal is not None and seal.pipeline == pipeline else None",
         "    return seal",
