@@ -26,8 +26,8 @@ SOURCES_DEFECTS = (
     Defect(
         "A source may begin in a log with events of others.",
         "planning.observe",
-        "    declared = takes_over or request.sets_baseline or appends",
-        "    declared = takes_over or request.sets_baseline",
+        "may be events of other pipelines.\n    appends = request.applied is not None",
+        "\n    appends = False and request.applied is not None",
         1,
     ),
     Defect(

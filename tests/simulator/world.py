@@ -381,7 +381,7 @@ class World:
         version = _RESTORE.search(str(error))
         if version is not None:
             self._happen(Event(0, "target", "restore", number=int(version[1])))
-            one = self._led_out(lane)
+            one = self._led_out(lane, take_over_from=lane.predecessor)
             if one.state == "success":
                 return one
         self._happen(Event(0, "target", "drop"))

@@ -176,7 +176,7 @@ def _records(table: Path, name: str) -> None:
     DeltaTable(str(table)).alter.set_table_properties(properties, raise_if_not_exists=False)
 
 
-def test_a_name_that_was_given_to_another_table_is_asked_for_again(world: World, tmp_path: Path) -> None:
+def test_a_name_that_was_given_to_another_table_is_looked_up_again(world: World, tmp_path: Path) -> None:
     """``delta-cdc promote`` exchanges two names, and both tables stay where they are."""
     _records(world.target, TARGET)
     task = world.task()
@@ -189,7 +189,6 @@ def test_a_name_that_was_given_to_another_table_is_asked_for_again(world: World,
     _records(world.target, "next")
     assert cached_location(world.context(task), TARGET) is None
     assert world.ask(world.task(), TARGET) == [str(promoted)]
-    assert f"The table at {world.target} is now that of next, not of {TARGET}." in world.said
     assert len(world.catalog.lookups) == 2
 
 
