@@ -104,5 +104,7 @@ def _flow(spark: SparkSession, entry: Mapping[str, str]) -> Flow:
             remedy=f"give pipeline, and the tables by {', '.join(_FIELDS[1:])}; at least log or target.",
             argument="tables",
         )
-    places = {name: located(spark, entry[name]) for name in ("log", "target", "staging") if name in entry}
-    return Flow(pipeline=entry["pipeline"], source=entry.get("source"), **places)
+    log, target, staging = (
+        located(spark, entry[name]) if name in entry else None for name in ("log", "target", "staging")
+    )
+    return Flow(entry["pipeline"], entry.get("source"), log, target, staging)
