@@ -280,6 +280,7 @@ async def _continued(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
         if request.on_versions_expired != "reload":
             raise
         return await modes.reload(observed, error)
+    await _refuse_dropped_rules(observed, seal)
     return await _from_staging(observed, request.staging)
 
 

@@ -183,6 +183,7 @@ def prepared(
     :param truncates: sequences for the seal, including those of earlier steps
     """
     merge = replace(merge, source=context.commented(merge.source), evolve=context.evolve)
+    highest = greater(context.session, shape.order_type, highest, context.highest)
     merge = layout.tuned(context, merge, changed=changed, rewritten=rewritten, size=size)
     log.debug("%s", merge.statement)
     return PreparedStep(

@@ -342,6 +342,25 @@ def refuse_invalid(context: StepContext, batch: batches.Batch, shape: Shape) -> 
         quarantine.set_aside(context, stopped, shape, F.col(REASON), unless_held=context.tests_again)
 
 
+def refuse_unread(context: StepContext, source_rows: DataFrame) -> None:
+    """Refuse invalid events of a whole source, or quarantine those that are not there.
+
+    :param source_rows: all rows of the source
+    """
+    if context.options.source_kind == "snapshot":
+        return
+    found = of_step(context, source_rows)
+    totals = found.rows.agg(*[F.count_if(_is(reason)).alias(reason) for reason in INVALID]).collect()[0]
+    if not any(totals):
+        return
+    if context.options.on_invalid == "quarantine":
+        invalid = found.rows.where(F.col(REASON).isin(*INVALID))
+        quarantine.set_aside(context, invalid, found.shape, F.col(REASON), unless_held=True)
+        return
+    conditions = {reason: _is(reason) for reason in (NULL_SEQUENCE, UNKNOWN_COLUMN)}
+    refusals.refuse(totals.asDict(), found.rows, found.shape, context, conditions)
+
+
 def _is(reason: str) -> Column:
     return F.col(REASON) == reason
 

@@ -48,7 +48,7 @@ from delta_cdc.spark.apply import (
 )
 from delta_cdc.spark.apply.entries import BASE, DELETED, END, FOUND_DELETED, PLACE, START, inherited
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
-from delta_cdc.spark.apply.sequences import as_text, from_text
+from delta_cdc.spark.apply.sequences import as_text, from_text, greater
 from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.sessions import shuffle_for
@@ -506,11 +506,21 @@ def _key_events(
     key_events = selection.of(key_events, shape)
     key_events = events.marked(key_events, shape).localCheckpoint()
     held = _held(context, key_events)
-    if held is None:
-        return key_events, None
-    if not context.only_compares:
-        _test_again(context, key_events, shape, counts=counts)
-    return key_events.where(is_valid), held
+    if held is not None:
+        if not context.only_compares:
+            _test_again(context, key_events, shape, counts=counts)
+        key_events = key_events.where(is_valid)
+    if options.source_kind == "change_log" and not context.only_compares:
+        context.highest = _greatest(context, key_events, shape)
+    return key_events, held
+
+
+def _greatest(context: StepContext, key_events: DataFrame, shape: Shape) -> str | None:
+    """Return the greatest sequence of events that are applied again, and of those before them."""
+    assert shape.order_type is not None
+    greatest = as_text(F.max(states.SEQUENCE), shape.order_type).alias("greatest")
+    found = key_events.agg(greatest).collect()[0]["greatest"]
+    return greater(context.session, shape.order_type, context.highest, found)
 
 
 def _test_again(context: StepContext, key_events: DataFrame, shape: Shape, *, counts: bool) -> None:

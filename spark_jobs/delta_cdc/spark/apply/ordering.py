@@ -55,13 +55,21 @@ def refuse_inside_history(context: StepContext, boundaries: DataFrame, shape: Sh
 
 
 def refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> None:
-    """Refuse events of a feed, if they carry only some of the columns.
+    """Refuse events of a feed that do not increase, or that are inside the history of their key.
 
     :param valid: :func:`delta_cdc.spark.apply.events.of_states`
     :raises SequenceNotIncreasing: names sample keys
     """
-    if is_by_commit(context.options):
-        return
+    if not is_by_commit(context.options):
+        refuse_inside_history(context, refuse_descending(context, valid, shape), shape)
+
+
+def refuse_descending(context: StepContext, valid: DataFrame, shape: Shape) -> DataFrame:
+    """Refuse events of a feed whose sequence is not above that of the event before; return the changes.
+
+    :param valid: :func:`delta_cdc.spark.apply.events.of_states`
+    :raises SequenceNotIncreasing: names sample keys
+    """
     changes = valid.where(
         F.col(states.BEFORE).isNull()
         | F.col(states.AFTER).isNull()
@@ -71,7 +79,7 @@ def refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> Non
     disordered = changes.withColumn(_BEFORE, previous).where(F.col(_BEFORE) >= F.col(states.SEQUENCE))
     count = disordered.count()
     refusals.refuse({refusals.DISORDER: count}, disordered, shape, context, {refusals.DISORDER: F.lit(True)})
-    refuse_inside_history(context, changes, shape)
+    return changes
 
 
 def _changes_tracked(shape: Shape, options: ApplyOptions) -> Column:

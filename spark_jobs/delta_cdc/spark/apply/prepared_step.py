@@ -57,6 +57,8 @@ class StepContext:
 
     :param options: the spec's options; the version column of snapshots is their sequence
     :param truncated: the source may contain truncates
+    :param highest: greatest sequence, as text, of events that are applied again: an earlier step may have set
+        them aside, so that it did not count them
     :param size: number of events, if it limits the number of affected target rows; otherwise None
     :param alters: see :class:`PreparedStep`
     :param only_compares: nothing is written, so no row is refused or set aside
@@ -71,6 +73,7 @@ class StepContext:
     step: Step
     options: ApplyOptions
     truncated: bool = False
+    highest: str | None = None
     size: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     quarantined: DataFrame | None = None

@@ -26,7 +26,9 @@ from delta_cdc.spark.apply import (
     from_events,
     history,
     load,
+    ordering,
     partial_columns,
+    refusals,
     rows,
     schema,
     target_columns,
@@ -122,6 +124,8 @@ def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
     computed = from_events.from_all_events(context, selection, None, shape, ())
     highest, truncates = None, context.step.truncate_sequences
     if context.step.kind == "reload":
+        # It goes beyond the watermark, to events that no step has read.
+        events.refuse_unread(context, from_events.all_rows(context))
         highest, log_truncates = events.extent(context, from_events.all_rows(context))
         truncates = log_truncates or truncates
     return from_events.prepared(context, [computed], shape, (), highest=highest, truncates=truncates)
@@ -144,8 +148,8 @@ def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedSte
 
 
 def _snapshot(context: StepContext) -> tuple[DataFrame, Shape]:
-    """Return the source's rows as of the step, with the source's columns if a rule may set rows aside."""
-    raw = context.step.source_columns if context.options.sets_rows_aside else ()
+    """Return the source's rows as of the step, with the source's columns if rows may be set aside."""
+    raw = context.step.source_columns if context.options.quarantines else ()
     return load.read(context, raw=raw)
 
 
@@ -166,7 +170,7 @@ def _compared(
     upserts = selection.of(as_upserts(context, snapshot, shape), shape).repartition(*keys).localCheckpoint()
     valid = upserts
     if options.on_invalid == "quarantine":
-        # An earlier step has quarantined the other rows.
+        _set_aside_unusable(context, upserts, shape, tested)
         valid = upserts.where(~unusable(shape))
     totals = load.checked(context, valid, shape)
     if options.rules:
@@ -192,6 +196,24 @@ def _compared(
         greatest = as_text(F.max(states.SEQUENCE), shape.order_type)
         highest = sequences.agg(greatest.alias("highest")).collect()[0]["highest"]
     return ComputedRows(computed, compared=True), highest
+
+
+def _set_aside_unusable(
+    context: StepContext, upserts: DataFrame, shape: Shape, tested: DataFrame | None
+) -> None:
+    """Set the rows aside that have no key or no sequence, as far as no other step does it.
+
+    A reload goes beyond the watermark, to rows that no step has read. A replay deletes what earlier steps
+    have set aside. In other repairs, an earlier step has set the rows aside.
+    """
+    is_replay = context.step.read.quarantined
+    if context.only_compares or not (is_replay or context.step.kind == "reload"):
+        return
+    reason = F.when(batches.null_key(shape), refusals.NULL_KEY).otherwise(refusals.NULL_SEQUENCE)
+    rows_aside = upserts.where(unusable(shape))
+    if tested is not None:
+        rows_aside = rows_aside.join(tested, on=list(shape.keys), how="left_anti")
+    quarantine.set_aside(context, rows_aside, shape, reason, unless_held=not is_replay)
 
 
 def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataFrame:
@@ -283,6 +305,9 @@ def _from_states(context: StepContext) -> PreparedStep:
     selection = _selected_keys(context) or _keys_of_states(context)
     batch = from_events.checked_states(context, selection.of(changes, shape), shape)
     valid, followed = _with_applied_bases(context, batch.rows, shape)
+    if not ordering.is_by_commit(context.options):
+        # A replay may apply events whose order no step has tested.
+        ordering.refuse_descending(context, valid, shape)
     keys = shape.key_columns
     firsts = valid.groupBy(*keys).agg(
         F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(history.FIRST),
@@ -292,9 +317,10 @@ def _from_states(context: StepContext) -> PreparedStep:
     desired = history.history_rows(history.runs(entries, shape))
     existing = difference.target_rows(context, shape)
     computed = from_events.by_start(*history.from_first_change(desired, existing, firsts, shape), shape)
+    context.highest = batch.totals["highest"]
     # Keys without changes in the feed are compared with the source's rows as of the watermark.
     unchanged = replace(selection, without=firsts.select(*keys) if followed is None else followed)
-    changed = None if followed is None else batch.rows.select(*keys).distinct()
+    changed = batch.rows.select(*keys).distinct()
     others, highest = _compared(context, unchanged, *_snapshot(context), tested=changed)
     return from_events.prepared(context, [computed, others], shape, (), highest=highest)
 

@@ -58,9 +58,12 @@ def resolved(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame
         if context.options.on_conflict != "quarantine":
             _refuse(context, totals["conflicts"], refusals.samples(conflicting, names, F.lit(True)))
         # This also removes conflicting events that were applied earlier: the key is recomputed without them.
-        new_positions = conflicting.where(IN_BATCH).select(*group)
+        # A repair may be the first step with this policy, and a reload reads events that no step has read.
+        again = context.step.kind in ("repair", "reload") and not context.step.read.quarantined
+        new_positions = (conflicting if again else conflicting.where(IN_BATCH)).select(*group)
         removed = tied.join(new_positions, on=names, how="left_semi")
-        quarantine.set_aside(context, removed, shape, F.lit("tied"))
+        if not context.only_compares:
+            quarantine.set_aside(context, removed, shape, F.lit("tied"), unless_held=again)
         merged_events = merged_events.where(~F.col(_CONFLICT))
     without_conflict = events.where(~F.col(SHARED))
     column_names = [quote(name) for name in events.columns if name in merged_events.columns]
