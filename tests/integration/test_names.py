@@ -59,7 +59,7 @@ def test_what_is_no_delta_table_is_named(sales: SparkSession, name: str, error: 
         run(sales, ResolveSpec(run_id="r", tables=(name,)))
     # Among others, it costs nobody else the answer.
     found, none = run(sales, ResolveSpec(run_id="r", tables=("names_sales.orders", name))).tables
-    assert found.keys() == {"table", "table_id", "location"}
+    assert found.keys() == {"table", "table_id", "location", "recorded"}
     assert none["table"] == name
     assert none["error"]["class"] == error.__name__
 

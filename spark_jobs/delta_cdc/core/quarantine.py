@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.sql import string
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import spark_uri
 
@@ -17,6 +18,17 @@ QUARANTINE = "__quarantine"
 def quarantine_of(table: str) -> str:
     """Return the location of a table's quarantine, as Spark names it."""
     return f"{spark_uri(table).rstrip('/')}{QUARANTINE}"
+
+
+def key_text_sql(keys: str, name: str) -> str:
+    """Return the SQL of the text of a key column in a quarantine; NULL without such a column.
+
+    The source, the target and ``select`` may spell a name in other cases, which are one name for Spark.
+
+    :param keys: the SQL of the column ``keys``
+    """
+    texts = f"transform_keys(from_json({keys}, 'MAP<STRING, STRING>'), (name, text) -> lower(name))"
+    return f"try_element_at({texts}, lower({string(name)}))"
 
 
 def where_rows_are(rows: int, table: str, noun: str = "row") -> str:

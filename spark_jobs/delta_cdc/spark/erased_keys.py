@@ -19,7 +19,8 @@ from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.erasure import HASH, hash_sql, ledger_of
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
-from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, string, table
+from delta_cdc.core.quarantine import key_text_sql
+from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, table
 from delta_cdc.spark import catalog
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.maintain.optimize import marked
@@ -243,11 +244,9 @@ def texts_of_json(schema: T.StructType, columns: Mapping[str, str]) -> list[str]
     :param schema: of the target
     :param columns: the columns of ``schema`` by their names in the keys of the quarantine
     """
-    fields = ", ".join(f"{quote(name)}: STRING" for name in columns)
-    key = f"from_json(t.{quote('keys')}, {string(f'STRUCT<{fields}>')})"
     parts = []
     for name, column in columns.items():
-        kind, text = schema[column].dataType, f"{key}.{quote(name)}"
+        kind, text = schema[column].dataType, key_text_sql(f"t.{quote('keys')}", name)
         is_binary = isinstance(kind, T.BinaryType)
         typed = f"unhex({text})" if is_binary else f"try_cast({text} AS {kind.simpleString()})"
         parts.append(text_sql(typed, kind, name))

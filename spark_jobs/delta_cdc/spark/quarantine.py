@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
-from delta_cdc.core.quarantine import quarantine_of
+from delta_cdc.core.quarantine import key_text_sql, quarantine_of
 from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.spellings import folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
@@ -358,12 +358,11 @@ def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> Dat
     :raises TableNotFound: the table does not exist
     """
     catalog.delta_detail(session, uri, remedy="nothing was quarantined: there is nothing to replay.")
-    texts = T.StructType([T.StructField(key, T.StringType()) for key in shape.keys])
-    key_structs = rows_of(session, uri, pipeline).select(F.from_json("keys", texts).alias("keys"))
     keys = [
-        _key_value(F.col("keys").getField(key), shape.schema[key].dataType).alias(key) for key in shape.keys
+        _key_value(F.expr(key_text_sql("keys", key)), shape.schema[key].dataType).alias(key)
+        for key in shape.keys
     ]
-    key_rows = key_structs.select(*keys)
+    key_rows = rows_of(session, uri, pipeline).select(*keys)
     for key in shape.keys:
         # dropna would also drop NaN, which is a valid key.
         key_rows = key_rows.where(F.col(quote(key)).isNotNull())

@@ -6,14 +6,20 @@ The tests at the end fail: they are known defects.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import apply_changes
-from delta_cdc.core.errors import NullSequence, SequenceNotIncreasing
+from delta_cdc import apply_changes, erase_key, explain_row, job, verify_table
+from delta_cdc.core.errors import ConfigurationDrift, NullSequence, SequenceNotIncreasing
+from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.requests import ApplyRequest, ReadRequest
+from delta_cdc.core.value_rules import value_rules
+from delta_cdc.run.flows import run
+from delta_cdc.run.loop import Services
 from tests.support.engine import table_rows
 
 if TYPE_CHECKING:
@@ -246,6 +252,33 @@ def test_a_loaded_row_that_is_still_invalid_stays_in_quarantine(spark: SparkSess
 
 
 @pytest.mark.slow
+def test_a_staged_batch_waits_for_the_replay_of_dropped_rules(spark: SparkSession, tmp_path: Path) -> None:
+    feed = made(spark, tmp_path, "id INT, amount INT, note STRING", "(1, 10, 'a')")
+    services: Any = Services(execute=partial(job.run, spark))
+    flow = {"pipeline": "orders", "target": feed.target, "source": feed.source}
+    staging = str(tmp_path / "staging")
+    options = ApplyOptions(
+        keys=("id",),
+        stored_as_scd_type=2,
+        track_history_column_list=("amount",),
+        rules=value_rules("rules", QUARANTINE),
+    )
+
+    def step(given: ApplyOptions) -> None:
+        run(ReadRequest(staging=staging, **flow), services)
+        run(ApplyRequest(staging=staging, options=given, **flow), services)
+
+    step(options)
+    feed.sql("UPDATE {} SET amount = -5")
+    step(options)
+    assert (feed.history(), feed.aside()) == ([(1, 10, 1, None)], [("rule amount_positive", "1", -5)])
+    feed.sql("UPDATE {} SET note = 'b'")
+    with pytest.raises(ConfigurationDrift, match="amount_positive"):
+        step(replace(options, rules={}))
+    assert feed.history() == [(1, 10, 1, None)], "the value 10 was current from 1 to 3"
+
+
+@pytest.mark.slow
 @pytest.mark.xfail(strict=True, reason="a history of a feed lacks the states before the load")
 def test_a_loaded_row_that_was_set_aside_and_cured_is_replayed(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10), (3, -30)", stored_as_scd_type=2)
@@ -340,3 +373,129 @@ def test_a_delete_of_a_row_without_key(spark: SparkSession, tmp_path: Path) -> N
     feed.sql("DELETE FROM {} WHERE id IS NULL", "UPDATE {} SET amount = -12 WHERE id = 1")
     feed.run(QUARANTINE)
     assert [row for row in feed.aside() if row[0] == "null_key"] == [("null_key", None, 5)]
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="a repair takes the state before its start for an applied one")
+def test_a_repair_from_a_later_start_leaves_earlier_history(spark: SparkSession, tmp_path: Path) -> None:
+    feed = feed_of(spark, tmp_path, "(1, 10)", stored_as_scd_type=2)
+    feed.run(QUARANTINE)
+    feed.sql("UPDATE {} SET amount = -5", "UPDATE {} SET amount = 12")
+    feed.run(QUARANTINE)
+    assert feed.history() == [(1, 10, 1, 3), (1, 12, 3, None)]
+    feed.run(LOOSER, mode="repair", starting_version=3)
+    assert feed.history() == [(1, 10, 1, 3), (1, 12, 3, None)], "history before the start stays"
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="a repair takes the state before its start for an applied one")
+def test_a_replay_from_a_later_start_leaves_earlier_history(spark: SparkSession, tmp_path: Path) -> None:
+    feed = feed_of(spark, tmp_path, "(1, 10)", stored_as_scd_type=2)
+    feed.run(QUARANTINE)
+    feed.sql("UPDATE {} SET amount = -5", "UPDATE {} SET amount = 12")
+    feed.run(QUARANTINE)
+    feed.run(None, **REPLAY, starting_version=3)
+    assert feed.history() == [(1, 10, 1, 3), (1, 12, 3, None)], "history before the start stays"
+    assert feed.aside() == [("rule amount_positive", "1", -5)]
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="only the ends of a range are read")
+def test_without_a_feed_each_version_is_tested(spark: SparkSession, tmp_path: Path) -> None:
+    orders = feed_of(spark, tmp_path, feed="")
+    orders.run(QUARANTINE)
+    orders.sql("UPDATE {} SET amount = 11 WHERE id = 1", "UPDATE {} SET amount = -11 WHERE id = 1")
+    orders.run(QUARANTINE)
+    assert orders.rows() == [(1, 11), (2, 20)]
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="the rows that a rule holds back count as absent")
+def test_why_of_a_copy_in_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"source_kind": "snapshot", "snapshot_version_column": "day", "except_column_list": ["day"]}
+    orders = made(spark, tmp_path, "id INT, amount INT, day INT", "(1, 10, 1), (2, 20, 1)", "", **options)
+    orders.run(QUARANTINE)
+    orders.sql("INSERT INTO {} VALUES (1, -1, 2), (2, 20, 2)")
+    orders.run(QUARANTINE)
+    assert orders.rows() == [(1, 10), (2, 20)]
+    answer = explain_row(spark, orders.target, pipeline="orders", key={"id": 1})
+    assert {one.column: one.since is not None for one in answer.rows[0].values}["amount"]
+
+
+@pytest.mark.slow
+def test_a_replay_with_a_key_column_in_another_case(spark: SparkSession, tmp_path: Path) -> None:
+    feed = feed_of(spark, tmp_path, "(1, 10), (3, -3)")
+    feed.run(QUARANTINE, select=["id", "amount"])
+    assert feed.aside() == [("rule amount_positive", "3", -3)]
+    feed.run(None, select=["ID", "amount"], policies={"on_drift": "accept"}, **REPLAY)
+    found = sorted(row["id"] if "id" in row else row["ID"] for row in table_rows(spark, feed.target))
+    assert (found, len(table_rows(spark, f"{feed.target}__quarantine"))) in (([1, 3], 0), ([1], 1))
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="a row that a rule stops counts as absent")
+def test_a_reload_with_a_newer_rule_marks_no_row_deleted(spark: SparkSession, tmp_path: Path) -> None:
+    log = log_of(spark, tmp_path, "(1, 10, 'U', 1), (3, -30, 'U', 1)", delete_mode="soft")
+    log.run()
+    log.run(QUARANTINE, mode="reload")
+    assert log.aside() == [("rule amount_positive", "3", -30)]
+    shown = log.rows("id", "amount", "_deleted")
+    assert (3, -30, True) not in shown, "the source has not deleted this key"
+    assert shown == [(1, 10, False)]
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="verification tests all events by the new rule")
+def test_a_row_that_is_older_than_its_rule_is_healthy(spark: SparkSession, tmp_path: Path) -> None:
+    log = log_of(spark, tmp_path, "(1, 10, 'U', 1), (3, -30, 'U', 1)")
+    log.run()
+    log.sql("INSERT INTO {} VALUES (1, 11, 'U', 2)")
+    log.run(QUARANTINE)
+    assert log.rows() == [(1, 11), (3, -30)], "it stays until it is computed again"
+    found = verify_table(spark, log.target, pipeline="orders", checks=["equals_source"])
+    assert [check.status for check in found.checks] == ["ok"], found.findings
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="a key whose events are all stopped is left as it is")
+def test_a_repair_with_a_newer_rule_leaves_a_row_in_one_table(spark: SparkSession, tmp_path: Path) -> None:
+    feed = feed_of(spark, tmp_path, "(1, 10)", stored_as_scd_type=2)
+    feed.run()
+    feed.sql("UPDATE {} SET amount = -5")
+    feed.run()
+    feed.run(QUARANTINE, mode="repair", starting_version=2)
+    both = (feed.history(), feed.aside())
+    assert both in (
+        ([(1, 10, 1, None)], [("rule amount_positive", "1", -5)]),
+        ([(1, -5, 2, None), (1, 10, 1, 2)], []),
+    ), "in the target or in quarantine, not in both"
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="a replay sets each event with a reason aside")
+def test_a_replay_leaves_discarded_events_alone(spark: SparkSession, tmp_path: Path) -> None:
+    tracked = "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"
+    late = {"policies": {"on_late": "discard"}}
+    log = log_of(spark, tmp_path, "(1, 10, 'U', 10), (1, -5, 'U', 20), (2, 1, 'U', 30)", tracked, **late)
+    log.run(QUARANTINE)
+    log.sql(
+        "ALTER TABLE {} SET TBLPROPERTIES ('delta_cdc.latenessHorizon' = '15')",
+        "INSERT INTO {} VALUES (1, 7, 'U', 3)",
+    )
+    assert log.run(QUARANTINE)["discarded"] == 1
+    assert log.aside() == [("rule amount_positive", "1", -5)]
+    log.run(FLAG, **REPLAY)
+    assert log.rows() == [(1, -5), (2, 1)]
+    assert log.aside() == []
+
+
+@pytest.mark.slow
+def test_an_erased_key_leaves_the_quarantine_whatever_its_case(spark: SparkSession, tmp_path: Path) -> None:
+    orders = made(spark, tmp_path, "ID INT, amount INT", "(1, 10), (3, -3)")
+    spark.sql(f"CREATE TABLE delta.`{orders.target}` (id INT, amount INT) USING delta")
+    orders.run(QUARANTINE)
+    uri = f"{orders.target}__quarantine"
+    assert len(table_rows(spark, uri)) == 1
+    tables = [{"pipeline": "orders", "source": orders.source, "target": orders.target}]
+    erase_key(spark, tables, key={"id": 3})
+    assert table_rows(spark, uri) == []
