@@ -184,6 +184,7 @@ def test_a_replay_tests_the_order(spark: SparkSession, tmp_path: Path) -> None:
     assert feed.history() == [(1, 10, 1, 50), (1, 12, 50, None)]
 
 
+@pytest.mark.slow
 def test_a_reload_sets_rows_without_key_aside(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, **INVALID)
     feed.run()
