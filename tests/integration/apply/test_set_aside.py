@@ -6,29 +6,28 @@ The tests at the end fail: they are known defects.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import apply_changes, erase_key, explain_row, job, verify_table
+from delta_cdc import erase_key, explain_row, job, verify_table
 from delta_cdc.core.errors import ConfigurationDrift, NullSequence, SequenceNotIncreasing
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.core.value_rules import value_rules
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
+from tests.integration.apply.test_value_rules import FEED, FLAG, QUARANTINE
+from tests.integration.apply.test_value_rules import Orders as Base
 from tests.support.engine import table_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FEED = "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-QUARANTINE = {"amount_positive": {"check": "amount >= 0", "on_break": "quarantine"}}
 LOOSER = {"amount_positive": {"check": "amount >= -9", "on_break": "quarantine"}}
-FLAG = {"amount_positive": {"check": "amount >= 0", "on_break": "flag"}}
 REPLAY: dict[str, Any] = {"mode": "repair", "repair": {"quarantined": True}}
 INVALID: dict[str, Any] = {"policies": {"on_invalid": "quarantine"}}
 LOG: dict[str, Any] = {
@@ -40,50 +39,19 @@ LOG: dict[str, Any] = {
 BY_N: dict[str, Any] = {"stored_as_scd_type": 2, "sequence_by": "n", "delete_sequence": "n + 1"}
 
 
-@dataclass
-class Orders:
-    spark: SparkSession
-    folder: Path
-    options: dict[str, Any]
-
-    @property
-    def source(self) -> str:
-        return str(self.folder / "orders")
-
-    @property
-    def target(self) -> str:
-        return str(self.folder / "now")
-
-    def sql(self, *statements: str) -> Orders:
-        for statement in statements:
-            self.spark.sql(statement.format(f"delta.`{self.source}`"))
-        return self
-
-    def run(self, rules: Any = None, **more: Any) -> dict[str, int]:
-        given = {"pipeline": "orders", "keys": ["id"], "rules": rules, **self.options, **more}
-        return apply_changes(self.spark, self.source, self.target, **given).counts
-
-    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
-        columns = columns or ("id", "amount")
-        return sorted(
-            (tuple(row[name] for name in columns) for row in table_rows(self.spark, self.target)), key=str
-        )
-
-    def history(self) -> list[tuple[Any, ...]]:
-        return self.rows("id", "amount", "__START_AT", "__END_AT")
+class Orders(Base):
+    """A source, and a target that may have no quarantine yet."""
 
     def aside(self) -> list[tuple[Any, ...]]:
+        """Return reason, key and amount of the rows in quarantine."""
         uri = f"{self.target}__quarantine"
         if not (Path(uri) / "_delta_log").exists():
             return []
-        stored = table_rows(self.spark, uri)
-        return sorted(
-            (
-                (row["reason"], json.loads(row["keys"]).get("id"), json.loads(row["raw"])["amount"])
-                for row in stored
-            ),
-            key=str,
-        )
+        found = [
+            (row["reason"], json.loads(row["keys"]).get("id"), json.loads(row["raw"])["amount"])
+            for row in table_rows(self.spark, uri)
+        ]
+        return sorted(found, key=str)
 
 
 def made(

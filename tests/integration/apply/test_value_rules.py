@@ -53,7 +53,8 @@ class Orders:
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         columns = columns or ("id", "amount")
-        return sorted(tuple(row[name] for name in columns) for row in table_rows(self.spark, self.target))
+        found = [tuple(row[name] for name in columns) for row in table_rows(self.spark, self.target)]
+        return sorted(found, key=str)
 
     def history(self) -> list[tuple[Any, ...]]:
         return sorted(self.rows("id", "amount", "__START_AT", "__END_AT"), key=str)
