@@ -46,7 +46,7 @@ from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import same
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.spark.apply.prepared_step import StepContext
@@ -342,25 +342,6 @@ def refuse_invalid(context: StepContext, batch: batches.Batch, shape: Shape) -> 
         quarantine.set_aside(context, stopped, shape, F.col(REASON), unless_held=context.tests_again)
 
 
-def refuse_unread(context: StepContext, source_rows: DataFrame) -> None:
-    """Refuse invalid events of a whole source, or quarantine those that are not there.
-
-    :param source_rows: all rows of the source
-    """
-    if context.options.source_kind == "snapshot":
-        return
-    found = of_step(context, source_rows)
-    totals = found.rows.agg(*[F.count_if(_is(reason)).alias(reason) for reason in INVALID]).collect()[0]
-    if not any(totals):
-        return
-    if context.options.on_invalid == "quarantine":
-        invalid = found.rows.where(F.col(REASON).isin(*INVALID))
-        quarantine.set_aside(context, invalid, found.shape, F.col(REASON), unless_held=True)
-        return
-    conditions = {reason: _is(reason) for reason in (NULL_SEQUENCE, UNKNOWN_COLUMN)}
-    refusals.refuse(totals.asDict(), found.rows, found.shape, context, conditions)
-
-
 def _is(reason: str) -> Column:
     return F.col(REASON) == reason
 
@@ -371,17 +352,37 @@ def _texts(sequences: Column, order_type: DataType) -> Column:
 
 
 def extent(context: StepContext, source_rows: DataFrame) -> tuple[str | None, tuple[str, ...]]:
-    """Return the greatest sequence of valid events and the sequences of truncates, as text."""
-    events = of_step(context, source_rows)
-    order_type = events.shape.order_type
+    """Return the greatest sequence of valid events and the sequences of truncates, as text.
+
+    A reload goes beyond the watermark: invalid events, which no step may have read, are refused, or
+    quarantined.
+
+    :param source_rows: all rows of the source
+    """
+    found = of_step(context, source_rows)
+    order_type, sequence = found.shape.order_type, F.col(states.SEQUENCE)
     assert order_type is not None
     if context.options.source_kind == "snapshot":
-        rows = events.sequences.withColumn(KIND, F.lit(UPSERT))
+        rows, valid, invalid = found.sequences.withColumn(KIND, F.lit(UPSERT)), F.lit(True), {}
     else:
-        rows = events.rows.where(F.col(REASON).isNull())
-    sequence = F.col(states.SEQUENCE)
+        rows, valid = found.rows, F.col(REASON).isNull()
+        invalid = {reason: F.count_if(_is(reason)) for reason in INVALID}
     row = rows.agg(
-        as_text(F.max(sequence), order_type).alias("highest"),
-        _texts(F.when(F.col(KIND) == TRUNCATE, sequence), order_type).alias("truncates"),
+        as_text(F.max(F.when(valid, sequence)), order_type).alias("highest"),
+        _texts(F.when(valid & (F.col(KIND) == TRUNCATE), sequence), order_type).alias("truncates"),
+        *[total.alias(reason) for reason, total in invalid.items()],
     ).collect()[0]
+    totals = {reason: row[reason] for reason in invalid}
+    if any(totals.values()):
+        _refuse_unread(context, found, totals)
     return row["highest"], tuple(row["truncates"])
+
+
+def _refuse_unread(context: StepContext, found: Events, totals: Mapping[str, int]) -> None:
+    """Refuse the invalid events of a whole source, or quarantine those that are not there."""
+    if context.options.on_invalid == "quarantine":
+        invalid = found.rows.where(F.col(REASON).isin(*INVALID))
+        quarantine.set_aside(context, invalid, found.shape, F.col(REASON), unless_held=True)
+        return
+    conditions = {reason: _is(reason) for reason in (NULL_SEQUENCE, UNKNOWN_COLUMN)}
+    refusals.refuse(totals, found.rows, found.shape, context, conditions)

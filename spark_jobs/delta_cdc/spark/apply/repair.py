@@ -124,8 +124,6 @@ def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
     computed = from_events.from_all_events(context, selection, None, shape, ())
     highest, truncates = None, context.step.truncate_sequences
     if context.step.kind == "reload":
-        # It goes beyond the watermark, to events that no step has read.
-        events.refuse_unread(context, from_events.all_rows(context))
         highest, log_truncates = events.extent(context, from_events.all_rows(context))
         truncates = log_truncates or truncates
     return from_events.prepared(context, [computed], shape, (), highest=highest, truncates=truncates)
