@@ -47,7 +47,7 @@ from delta_cdc.core.option import (
     options_in,
     some_of,
 )
-from delta_cdc.core.reserved_columns import DELETED_COLUMN, NAMING, ROW_ID, ROW_VERSION, TIMES
+from delta_cdc.core.reserved_columns import COMMIT_VERSION, DELETED_COLUMN, NAMING, ROW_ID, ROW_VERSION, TIMES
 from delta_cdc.core.value_rules import ValueRule, those_that
 
 #: The change queries, as J. Vanlightly's comparison of table formats names them.
@@ -366,6 +366,20 @@ class ApplyOptions(TableOptions):
     def sets_rows_aside(self) -> bool:
         """Return whether a rule sets rows aside, so the target may lack rows that the source has."""
         return bool(those_that(self.rules, "quarantine"))
+
+    @property
+    def is_ordered_by_commit(self) -> bool:
+        """Return whether only the commit's version, which always grows, orders a history."""
+        return {*self.sequences, self.delete_sequence} <= {COMMIT_VERSION, None}
+
+    @property
+    def sets_changes_aside(self) -> bool:
+        """Return whether a change of a key may be set aside, in a history of a feed.
+
+        Then the target need not have the state before the next change, as the feed records it.
+        """
+        lacks_sequences = self.on_invalid == "quarantine" and not self.is_ordered_by_commit
+        return self.sets_rows_aside or lacks_sequences
 
     @property
     def takes_events(self) -> bool:

@@ -59,6 +59,8 @@ def no_records(table: str, pipeline: str, others: Sequence[str] = ()) -> str:
     return f"{text} It has records of {', '.join(others)}; replay them by: {replay(others[0], table)}"
 
 
+#: The reason of rows without a key, which a replay leaves where they are.
+NULL_KEY = "null_key"
 #: A run of a task that takes the rows in quarantine again, with the task's own options.
 REPAIR = 'start a run with mode repair and repair_quarantined (in code: repair={"quarantined": True})'
 

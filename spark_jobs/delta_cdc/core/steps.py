@@ -140,6 +140,11 @@ class _Read:
         return False
 
     @property
+    def since(self) -> int | None:
+        """Return the version since which a replay applies rows in quarantine again, if not all of them."""
+        return None
+
+    @property
     def ending_version(self) -> int | None:
         """Return the last version that the step covers, if it is not the watermark."""
         return None
@@ -207,12 +212,14 @@ class Keys(_Read):
     :param where: Spark SQL predicate over the key columns that chooses them instead
     :param quarantined: the keys are those in the quarantine table
     :param ending_version: the keys are those that versions up to this one changed; None: the watermark
+    :param since: of a replay, the version since which rows in quarantine are applied again; None: all are
     """
 
     ranges: tuple[ReadRange, ...] = ()
     where: str | None = None
     quarantined: bool = False
     ending_version: int | None = None
+    since: int | None = None
     read: Literal["keys"] = "keys"
 
     @property

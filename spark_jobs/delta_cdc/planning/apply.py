@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import change_log, validation
@@ -340,30 +341,31 @@ async def _reset(observed: Observation[ApplyRequest]) -> Plan:
 async def _refuse_dropped_rules(observed: Observation[ApplyRequest], seal: Seal) -> None:
     """Refuse to go on with a history whose rules were dropped before the quarantine was replayed.
 
-    Without such rules, a run relies on the target having the state before each change of the feed. Of a key
-    with a row in quarantine, the target has an older one.
+    If nothing sets changes aside, a run relies on the target having the state before each change of the feed.
+    Of a key with a row in quarantine, the target has an older one.
 
     :raises ConfigurationDrift: names the rules, and what to do first
     """
     request = observed.request
     options, sealed = request.options, validation.options_of(seal)
-    if options.takes_events or not validation.needs_history(options) or options.sets_rows_aside:
+    if options.takes_events or not validation.needs_history(options) or options.sets_changes_aside:
         return
-    if not sealed.sets_rows_aside:
+    if not sealed.sets_changes_aside:
         return
     quarantine_uri = quarantine_of(request.target)
     # A take-over, which has not happened yet, gives the rows of the other pipeline to this one.
     inherited = [step.read.inherits[0] for step in observed.before if step.read.inherits is not None]
     for pipeline in (seal.pipeline, *inherited):
-        if not await quarantine.holds_rows(quarantine_uri, pipeline, request.storage_options):
+        if not await quarantine.may_replay(quarantine_uri, pipeline, request.storage_options):
             continue
         names = ", ".join(those_that(sealed.rules, "quarantine"))
+        dropped = f"its rules {names}" if names else "on_invalid 'quarantine'"
         raise ConfigurationDrift(
-            f"{canonical_uri(request.target)} is a history without its rules {names} now, "
+            f"{canonical_uri(request.target)} is a history without {dropped} now, "
             f"and {canonical_uri(quarantine_uri)} still has rows of {pipeline}.",
             remedy="replay them first: run once with mode='repair' and repair={'quarantined': True}, or "
             "delta-cdc replay; or run once with mode='reload'.",
-            argument="rules",
+            argument="rules" if names else "policies",
         )
 
 
@@ -387,18 +389,23 @@ async def _steps(
     request = observed.request
     columns, ending = chosen.at_end.schema_columns, chosen.versions.ending_version
     validation.check_columns(request.options, columns, observed.source.uri, ending)
+    read = partial(
+        ranges.steps,
+        observed,
+        chosen,
+        query_for(request.options),
+        number=number,
+        versions=request.versions_per_commit,
+        size=request.bytes_per_commit,
+    )
     try:
-        return await ranges.steps(
-            observed,
-            chosen,
-            query_for(request.options),
-            number=number,
-            versions=request.versions_per_commit,
-            size=request.bytes_per_commit,
-            one_by_one=_is_copied(request.options),
-        )
+        return await read(one_by_one=_is_copied(request.options))
     except ChangeFeedDisabled as error:
-        if not request.options.insert_only:
+        options = request.options
+        if options.rules and not (options.insert_only or options.takes_events or _needs_every(options)):
+            # Comparing each version with the one before also gives each state.
+            return await read(one_by_one=True)
+        if not options.insert_only:
             raise
         # Insert-only commits are readable without the feed, so this commit must also update or delete rows.
         raise NotInsertOnly(
@@ -437,18 +444,18 @@ def query_for(options: ApplyOptions) -> QueryOptions:
     """Return the query that gives the changes an apply needs.
 
     Events and insert-only tables need the added rows. Type 1 needs the net change by key. Type 2 needs every
-    change, and so does type 1 with partial columns or soft deletes.
+    change, and so does type 1 with partial columns, soft deletes or rules, which test each state.
     """
     if options.insert_only or options.takes_events:
         return QueryOptions("append_only")
-    if not _needs_every(options):
+    if not (_needs_every(options) or options.rules):
         return QueryOptions("min_delta", keys=options.keys)
     return QueryOptions("full_delta")
 
 
 def _is_copied(options: ApplyOptions) -> bool:
     """Return whether each version is a full copy whose files do not show what changed."""
-    return options.takes_copies and _needs_every(options)
+    return options.takes_copies and (_needs_every(options) or bool(options.rules))
 
 
 def _needs_every(options: ApplyOptions) -> bool:

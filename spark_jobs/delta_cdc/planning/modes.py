@@ -263,8 +263,11 @@ async def repair(
     identity = await preconditions.check_identity(observed.log, observed.source, seal)
     preconditions.refuse_unproven(identity, observed.source, seal)
     first, last = _requested_range(observed, seal)
+    since = None
     if validation.needs_history(request.options):
         first = _in_history(observed, seal, first)
+        begins_with_load = observed.starting is None and first == seal.state.loaded_version + 1
+        since = None if begins_with_load or not request.repair_quarantined else first
     if request.repair_quarantined and await _nothing_in_quarantine(request):
         text = f"Nothing is in quarantine beside {canonical_uri(request.target)}: there is nothing to repair."
         return Plan.nothing(observed, seal.watermark.version, text)
@@ -275,7 +278,12 @@ async def repair(
     validation.check_columns(request.options, at.schema_columns, observed.source.uri, watermark)
     template = Step(
         kind="repair",
-        read=Keys(where=request.repair_keys, quarantined=request.repair_quarantined, ending_version=last),
+        read=Keys(
+            where=request.repair_keys,
+            quarantined=request.repair_quarantined,
+            ending_version=last,
+            since=since,
+        ),
         starting_version=min(first, last),
         applied_to=replace(seal.watermark, table_id=at.table_id),
         seal_number=observed.next_number,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
+from delta_cdc.core.quarantine import NULL_KEY
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.watermark import app_id, refused_id
 from delta_cdc.delta_log.requests import Storage
@@ -121,6 +122,18 @@ async def holds_rows(quarantine: str, pipeline: str, storage_options: dict[str, 
     :param quarantine: location of the table
     """
     return await _has_any(lambda row: row["pipeline"] == pipeline, ("pipeline",), quarantine, storage_options)
+
+
+async def may_replay(quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None) -> bool:
+    """Return whether a quarantine may hold rows of a pipeline that a replay applies; deleted rows may count.
+
+    :param quarantine: location of the table
+    """
+
+    def has_key(row: dict[str, Any]) -> bool:
+        return bool(row["pipeline"] == pipeline and row["reason"] != NULL_KEY)
+
+    return await _has_any(has_key, ("pipeline", "reason"), quarantine, storage_options)
 
 
 async def other_pipelines(

@@ -350,11 +350,14 @@ def take_over(session: SparkSession, spec: ApplySpec, predecessor: str, closing:
     return f"another run writes to the quarantine {uri}: {outcome.message}"
 
 
-def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> DataFrame:
+def keys_of(
+    session: SparkSession, uri: str, pipeline: str, shape: Shape, *, versions: str = "true"
+) -> DataFrame:
     """Return the distinct keys in a quarantine table, with the target's types.
 
     Rows without a key are omitted, because a replay selects rows by key.
 
+    :param versions: which rows, as SQL over ``commit_version``
     :raises TableNotFound: the table does not exist
     """
     catalog.delta_detail(session, uri, remedy="nothing was quarantined: there is nothing to replay.")
@@ -362,16 +365,22 @@ def keys_of(session: SparkSession, uri: str, pipeline: str, shape: Shape) -> Dat
         _key_value(F.expr(key_text_sql("keys", key)), shape.schema[key].dataType).alias(key)
         for key in shape.keys
     ]
-    key_rows = rows_of(session, uri, pipeline).select(*keys)
+    key_rows = rows_of(session, uri, pipeline).where(versions).select(*keys)
     for key in shape.keys:
         # dropna would also drop NaN, which is a valid key.
         key_rows = key_rows.where(F.col(quote(key)).isNotNull())
     return key_rows.distinct()
 
 
-def forget(session: SparkSession, uri: str, pipeline: str, below_seal: int) -> None:
-    """Delete the replayed rows: those with a key whose seal is below ``below_seal``."""
-    _delete(session, uri, pipeline, below_seal, f"reason <> {string(NULL_KEY)}")
+def forget(session: SparkSession, uri: str, pipeline: str, below_seal: int, since: int | None = None) -> None:
+    """Delete the replayed rows: those with a key whose seal is below ``below_seal``.
+
+    :param since: the version since which rows were applied again; None: all were
+    """
+    replayed = f"reason <> {string(NULL_KEY)}"
+    if since is not None:
+        replayed += f" AND commit_version >= {since}"
+    _delete(session, uri, pipeline, below_seal, replayed)
 
 
 def _delete(session: SparkSession, uri: str, pipeline: str, below_seal: int, condition: str) -> None:

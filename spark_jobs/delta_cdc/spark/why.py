@@ -282,7 +282,8 @@ class _Reader:
         entries = timeline.of_events(single, shape)
         if options.source_kind == "snapshot":
             copies = events.of_step(context, source_rows).sequences
-            entries = timeline.with_absences(entries, copies, shape)
+            held = from_events.held_events(context, mine)
+            entries = timeline.with_absences(entries, copies, shape, held)
         if context.truncated:
             truncates = source_events.rows.where(is_truncate & F.col(events.REASON).isNull())
             entries = timeline.with_truncates(entries, truncates, shape)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import erase_key, explain_row, job, verify_table
-from delta_cdc.core.errors import ConfigurationDrift, KeyNotUnique, NullSequence, SequenceNotIncreasing
+from delta_cdc.core.errors import ConfigurationDrift, NullSequence, SequenceNotIncreasing
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.core.value_rules import value_rules
@@ -253,9 +253,6 @@ def test_a_staged_batch_waits_for_the_replay_of_dropped_rules(spark: SparkSessio
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a history of a feed lacks the states before the load"
-)
 def test_a_loaded_row_that_was_set_aside_and_cured_is_replayed(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10), (3, -30)", stored_as_scd_type=2)
     feed.run(QUARANTINE)
@@ -271,9 +268,6 @@ def test_a_loaded_row_that_was_set_aside_and_cured_is_replayed(spark: SparkSessi
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a history of a feed lacks the states before the load"
-)
 def test_a_loaded_row_that_was_set_aside_begins_with_the_load(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10), (3, -30)", stored_as_scd_type=2)
     feed.run(QUARANTINE)
@@ -284,9 +278,6 @@ def test_a_loaded_row_that_was_set_aside_begins_with_the_load(spark: SparkSessio
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a history of a feed lacks the states before the load"
-)
 def test_a_looser_rule_for_one_of_two_versions(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10), (3, -30)", stored_as_scd_type=2)
     feed.run(QUARANTINE)
@@ -298,9 +289,6 @@ def test_a_looser_rule_for_one_of_two_versions(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a state without sequence is taken for an applied one"
-)
 def test_a_state_without_sequence_is_cured_in_the_next_range(spark: SparkSession, tmp_path: Path) -> None:
     feed = by_n(spark, tmp_path, "(1, 10, 1)", **INVALID)
     feed.run()
@@ -313,9 +301,6 @@ def test_a_state_without_sequence_is_cured_in_the_next_range(spark: SparkSession
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a state without sequence is taken for an applied one"
-)
 def test_a_repair_keeps_a_state_that_was_cured(spark: SparkSession, tmp_path: Path) -> None:
     feed = by_n(spark, tmp_path, "(1, 10, 1)", **INVALID)
     feed.run()
@@ -326,9 +311,6 @@ def test_a_repair_keeps_a_state_that_was_cured(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=KeyNotUnique, reason="a state without sequence is taken for an applied one"
-)
 def test_a_delete_without_sequence_and_a_new_row_later(spark: SparkSession, tmp_path: Path) -> None:
     feed = by_n(spark, tmp_path, "(3, 10, 10)", delete_sequence="nullif(n + 1, 11)", **INVALID)
     feed.run()
@@ -341,7 +323,6 @@ def test_a_delete_without_sequence_and_a_new_row_later(spark: SparkSession, tmp_
 
 
 @pytest.mark.slow
-@known_defect("a load compares nothing with the quarantine")
 def test_a_reset_does_not_set_a_row_without_key_aside_twice(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10), (NULL, 5)", **INVALID)
     feed.run()
@@ -351,9 +332,6 @@ def test_a_reset_does_not_set_a_row_without_key_aside_twice(spark: SparkSession,
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="only the second pass over a range sees a delete without key"
-)
 def test_a_delete_of_a_row_without_key(spark: SparkSession, tmp_path: Path) -> None:
     """What the quarantine gets must not depend on whether another row breaks a rule."""
     feed = feed_of(spark, tmp_path, "(1, 10), (NULL, 5)", **INVALID)
@@ -364,9 +342,6 @@ def test_a_delete_of_a_row_without_key(spark: SparkSession, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a repair takes the state before its start for an applied one"
-)
 def test_a_repair_from_a_later_start_leaves_earlier_history(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10)", stored_as_scd_type=2)
     feed.run(QUARANTINE)
@@ -378,9 +353,6 @@ def test_a_repair_from_a_later_start_leaves_earlier_history(spark: SparkSession,
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a repair takes the state before its start for an applied one"
-)
 def test_a_replay_from_a_later_start_leaves_earlier_history(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10)", stored_as_scd_type=2)
     feed.run(QUARANTINE)
@@ -392,7 +364,6 @@ def test_a_replay_from_a_later_start_leaves_earlier_history(spark: SparkSession,
 
 
 @pytest.mark.slow
-@known_defect("only the ends of a range are read")
 def test_without_a_feed_each_version_is_tested(spark: SparkSession, tmp_path: Path) -> None:
     orders = feed_of(spark, tmp_path, feed="")
     orders.run(QUARANTINE)
@@ -402,9 +373,6 @@ def test_without_a_feed_each_version_is_tested(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="the rows that a rule holds back count as absent"
-)
 def test_why_of_a_copy_in_quarantine(spark: SparkSession, tmp_path: Path) -> None:
     options = {"source_kind": "snapshot", "snapshot_version_column": "day", "except_column_list": ["day"]}
     orders = made(spark, tmp_path, "id INT, amount INT, day INT", "(1, 10, 1), (2, 20, 1)", "", **options)
@@ -427,7 +395,6 @@ def test_a_replay_with_a_key_column_in_another_case(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.slow
-@known_defect("a row that a rule stops counts as absent")
 def test_a_reload_with_a_newer_rule_marks_no_row_deleted(spark: SparkSession, tmp_path: Path) -> None:
     log = log_of(spark, tmp_path, "(1, 10, 'U', 1), (3, -30, 'U', 1)", delete_mode="soft")
     log.run()
@@ -451,9 +418,6 @@ def test_a_row_that_is_older_than_its_rule_is_healthy(spark: SparkSession, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="a key whose events are all stopped is left as it is"
-)
 def test_a_repair_with_a_newer_rule_leaves_a_row_in_one_table(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10)", stored_as_scd_type=2)
     feed.run()
@@ -468,7 +432,6 @@ def test_a_repair_with_a_newer_rule_leaves_a_row_in_one_table(spark: SparkSessio
 
 
 @pytest.mark.slow
-@known_defect("a replay sets each event with a reason aside")
 def test_a_replay_leaves_discarded_events_alone(spark: SparkSession, tmp_path: Path) -> None:
     tracked = "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"
     late = {"policies": {"on_late": "discard"}}

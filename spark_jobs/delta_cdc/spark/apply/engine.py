@@ -176,7 +176,7 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
             # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.read.staging.uri)}")
         if step.read.quarantined:
-            quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number)
+            quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number, step.read.since)
 
     def dry_run(self) -> JobResult:
         """Report what the first step with rows would do; count the later steps, which depend on its commit.
@@ -222,9 +222,8 @@ def _apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     if spec.options.takes_events:
         return from_events.apply(session, spec, step)
     options = spec.options
-    # If a rule sets rows of a history aside, the target's open row need not be the state before a change.
-    # The times of a row may be those that it has.
-    follows = options.sets_rows_aside and options.stored_as_scd_type == 2
+    # The target need not have the state before a change. The times of a row may be those that it has.
+    follows = options.sets_changes_aside and options.stored_as_scd_type == 2
     if options.is_partial or options.has_times or follows:
         return from_events.apply_states(session, spec, step)
     try:

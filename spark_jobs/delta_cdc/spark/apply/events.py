@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
@@ -210,9 +210,9 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     """Read the states of a feed as events.
 
     :param changes: rows of :func:`delta_cdc.spark.changes.states.version_states`; if events list the columns
-        that they carry, the state after has this list as its field :data:`CARRIED`. If a rule sets rows
-        aside, both states have the row of the source as their field :data:`RAW`; for a target with times of
-        its rows, they have the field :data:`~delta_cdc.spark.apply.rows.TIME`
+        that they carry, the state after has this list as its field :data:`CARRIED`. If the row of the source
+        is needed, both states have it as their field :data:`RAW`; for a target with times of its rows, they
+        have the field :data:`~delta_cdc.spark.apply.rows.TIME`
     :param columns: columns of the source
     :return: events, with :data:`~delta_cdc.core.reserved_columns.ORDER`, the state before, and the flags of
         ``changes``
@@ -223,17 +223,14 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         carried_names = after.getField(CARRIED)
     parts = partial_columns.leaves(shape, options)
     values = F.struct(*[after.getField(name).alias(name) for name in shape.values])
-    before, source_row = F.col(states.BEFORE), F.coalesce(after, states.BEFORE)
-    time = []
+    whole_before = F.col(states.BEFORE)
+    values_before = F.struct(*[whole_before.getField(name).alias(name) for name in shape.values])
+    before = F.when(whole_before.isNotNull(), values_before)
+    time, source_row = [], F.coalesce(F.when(after.isNotNull(), values), before)
     if options.has_times:
-        time = [F.coalesce(after, before).getField(TIME).alias(TIME)]
-    if options.sets_rows_aside:
-        source_row = F.coalesce(after.getField(RAW), before.getField(RAW))
-    if options.sets_rows_aside or options.has_times:
-        values_before = F.struct(*[before.getField(name).alias(name) for name in shape.values])
-        before = F.when(before.isNotNull(), values_before)
-    if options.has_times and not options.sets_rows_aside:
-        source_row = F.coalesce(F.when(after.isNotNull(), values), before)
+        time = [F.coalesce(after, whole_before).getField(TIME).alias(TIME)]
+    if has_raw(changes):
+        source_row = F.coalesce(after.getField(RAW), whole_before.getField(RAW))
     sequence = F.col(states.SEQUENCE)
     lacks_sequence = sequence.isNull() if shape.order_type is not None else F.lit(False)
     reason = (
@@ -259,15 +256,28 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
         *([states.BROKEN] if options.rules else []),
         *time,
     )
-    if not options.rules:
-        return events
+    faulty = F.col(states.DUPLICATE) | F.col(states.UNKNOWN)
+    if options.on_invalid == "quarantine":
+        # The row was set aside when it was inserted.
+        is_lost = batches.null_key(shape) & F.col(states.AFTER).isNull() & F.col(states.BEFORE).isNotNull()
+        events = events.where(faulty | ~is_lost)
     # A row that a commit rewrote unchanged is neither inserted nor updated. The target has it, or the
     # quarantine does.
     both = F.col(states.BEFORE).isNotNull() & F.col(states.AFTER).isNotNull()
     unchanged = both & same(states.BEFORE, states.AFTER, shape.schema, shape.values)
-    faulty = F.col(states.DUPLICATE) | F.col(states.UNKNOWN)
-    events = events.where(faulty | ~(unchanged & value_rules.is_stopped(options)))
+    stopped = F.col(states.SEQUENCE).isNull() if shape.order_type is not None else F.lit(False)
+    if options.rules:
+        stopped = stopped | value_rules.is_stopped(options)
+    events = events.where(faulty | ~(stopped & unchanged))
+    if not options.rules:
+        return events
     return _tested(events.withColumn(states.BROKEN, F.when(~unchanged, F.col(states.BROKEN))), options)
+
+
+def has_raw(changes: DataFrame) -> bool:
+    """Return whether the states of changes have the row of the source."""
+    state = changes.schema[states.AFTER].dataType
+    return isinstance(state, StructType) and RAW in state.names
 
 
 def marked(events: DataFrame, shape: Shape) -> DataFrame:
@@ -339,7 +349,7 @@ def refuse_invalid(context: StepContext, batch: batches.Batch, shape: Shape) -> 
     value_rules.count(context, totals)
     if any(totals[reason] for reason in INVALID) or value_rules.sets_aside(options, totals):
         stopped = batch.rows.where(F.col(REASON).isin(*INVALID) | value_rules.is_reason(F.col(REASON)))
-        quarantine.set_aside(context, stopped, shape, F.col(REASON), unless_held=context.tests_again)
+        quarantine.set_aside(context, stopped, shape, F.col(REASON), unless_held=context.reads_again)
 
 
 def _is(reason: str) -> Column:

@@ -162,7 +162,7 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         shuffle_for(session, few_rows=False)
     if context.options.source_kind == "snapshot":
         highest, pruning = _newest(context, sequences, shape), []
-        held = _held(context, batch.rows)
+        held = held_events(context, batch.rows)
         computed = [
             _in_order(context, batch, valid, shape, (), everything=True, snapshots=sequences, held=held)
         ]
@@ -181,7 +181,7 @@ def apply(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     )
 
 
-def _held(context: StepContext, source_events: DataFrame) -> DataFrame | None:
+def held_events(context: StepContext, source_events: DataFrame) -> DataFrame | None:
     """Return the events that a rule keeps from being applied; None without rules."""
     if not context.options.rules:
         return None
@@ -457,8 +457,9 @@ def desired_entries(
     # Replayed events are treated as new.
     is_new = F.lit(context.step.read.quarantined)
     if context.step.read.quarantined:
-        # Events that are still invalid stay in the quarantine, under the new seal.
-        invalid = selection.of(source_events.rows.where(F.col(events.REASON).isNotNull()), shape)
+        # Events that are still invalid stay in the quarantine, under the new seal. It has no discarded ones.
+        is_invalid = F.col(events.REASON) != refusals.LATE
+        invalid = selection.of(source_events.rows.where(is_invalid), shape)
         quarantine.set_aside(context, invalid, shape, F.col(events.REASON))
     if batch is not None:
         position_columns = [*shape.keys, states.SEQUENCE]
@@ -472,7 +473,9 @@ def desired_entries(
         resolved = tied_events.resolved(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
     if options.delete_mode == "soft" and not context.has_history:
-        entries = timeline.with_beginnings(entries, key_events, shape)
+        # A rule may be newer than a row. It stops the row's events, but the source has not deleted the key.
+        all_events = key_events if held is None else key_events.unionByName(held)
+        entries = timeline.with_beginnings(entries, all_events, shape)
     if options.source_kind == "snapshot":
         if earlier is not None:
             entries = timeline.of_target(earlier, entries, shape).unionByName(entries)
@@ -505,7 +508,7 @@ def _key_events(
         key_events = key_events.where(F.expr(condition))
     key_events = selection.of(key_events, shape)
     key_events = events.marked(key_events, shape).localCheckpoint()
-    held = _held(context, key_events)
+    held = held_events(context, key_events)
     if held is not None:
         if not context.only_compares:
             _test_again(context, key_events, shape, counts=counts)
@@ -621,16 +624,51 @@ def _with_duplicate_check(current: DataFrame, valid: DataFrame, shape: Shape) ->
     return joined.withColumn(difference.FOUND, state).drop(_NEW)
 
 
-def states_of(context: StepContext) -> tuple[DataFrame, Shape]:
-    """Return the events of a change feed, each with the state before it, and their shape."""
+def states_of(context: StepContext, begun: DataFrame | None = None) -> tuple[DataFrame, Shape]:
+    """Return the events of a change feed, each with the state before it, and their shape.
+
+    :param begun: keys whose row as of the load is the first event
+    """
     options = context.options
-    raw = context.step.source_columns if options.sets_rows_aside else ()
-    changes, shape = context.read(from_feed.change_rows(context, options.where), raw=raw)
+    by_version, shape = _by_version(context, from_feed.change_rows(context, options.where))
+    if begun is not None:
+        loaded, _ = _by_version(context, _loaded_rows(context, by_version, begun, shape))
+        by_version = by_version.unionByName(loaded)
+    return events.of_states(by_version, shape, options, context.step.source_columns), shape
+
+
+def _by_version(context: StepContext, changes: DataFrame) -> tuple[DataFrame, Shape]:
+    """Return change rows per key and version (:func:`states.version_states`), and the shape of the states."""
+    options = context.options
+    may_set_aside = options.quarantines or context.step.read.quarantined
+    raw = context.step.source_columns if may_set_aside else ()
+    read, shape = context.read(changes, raw=raw)
     carried = () if options.columns_to_update is None else (rows.CARRIED,)
     kept = (*((rows.RAW,) if raw else ()), *((rows.TIME,) if options.has_times else ()))
-    tested = bool(options.rules)
-    by_version = states.version_states(changes, shape.keys, (*shape.values, *carried, *kept), tested=tested)
-    return events.of_states(by_version, shape, options, context.step.source_columns), shape
+    values = (*shape.values, *carried, *kept)
+    return states.version_states(read, shape.keys, values, tested=bool(options.rules)), shape
+
+
+def _loaded_rows(context: StepContext, by_version: DataFrame, begun: DataFrame, shape: Shape) -> DataFrame:
+    """Return the rows that some keys had when the target was loaded, as change rows of that version.
+
+    Neither the load's version of the source nor the quarantine is read. A key's first change since the load
+    has its row before; a key without a change still has this row.
+
+    :param by_version: the changes since the load, with the rows of the source
+    """
+    keys, columns = list(shape.keys), context.step.source_columns
+    assert context.step.before is not None
+    version = context.step.before.loaded_version
+    row_before = F.col(states.BEFORE).getField(rows.RAW)
+    per_key = by_version.join(begun, on=keys, how="left_semi").groupBy(*shape.key_columns)
+    changed = per_key.agg(F.min_by(row_before, reserved_columns.ORDER).alias(rows.RAW)).select(rows.RAW)
+    snapshot, _ = load.read(context, raw=columns)
+    unchanged = snapshot.join(begun, on=keys, how="left_semi")
+    unchanged = unchanged.join(by_version, on=keys, how="left_anti").select(rows.RAW)
+    found = changed.where(F.col(rows.RAW).isNotNull()).union(unchanged).select(f"{rows.RAW}.*")
+    found = load.stamped(context, found.withColumn(reserved_columns.CHANGE_TYPE, F.lit("insert")), version)
+    return found.withColumn(reserved_columns.ORDER, F.col(reserved_columns.COMMIT_VERSION))
 
 
 def checked_states(context: StepContext, changes: DataFrame, shape: Shape) -> batches.Batch:
@@ -673,7 +711,7 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         resolved = tied_events.resolved(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
     if context.options.source_kind == "snapshot":
-        entries = timeline.with_absences(entries, sequences, shape, _held(context, batch.rows))
+        entries = timeline.with_absences(entries, sequences, shape, held_events(context, batch.rows))
         highest = _newest(context, sequences, shape)
     if truncates:
         entries = timeline.with_truncates(entries, valid.where(is_truncate), shape)

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
-from delta_cdc.core.errors import NotInsertOnly, NullKey, NullSequence
+from delta_cdc.core.errors import NotInsertOnly, NullKey
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import (
@@ -20,7 +20,6 @@ from delta_cdc.spark.apply import (
     ordering,
     refusals,
     row_hash,
-    rows,
     schema,
     timeline,
     value_rules,
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.rows import Shape
 
-_NULL_SEQUENCE, _INVALID = f"{PLAN_PREFIX}null_sequence", f"{PLAN_PREFIX}invalid"
-_BROKEN, _FIRST_BEFORE = f"{PLAN_PREFIX}broken", f"{PLAN_PREFIX}first_before"
+_NULL_SEQUENCE = f"{PLAN_PREFIX}null_sequence"
 
 
 def change_rows(context: StepContext, where: str | None = None) -> DataFrame:
@@ -75,18 +73,20 @@ def merge(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     schema.check_target(context, shape)
     try:
         return _merge(context, changes, shape)
-    except (NullKey, NullSequence):
+    except NullKey:
         if not quarantines:
             raise
     # Only a range with such rows needs this second pass.
     null_key = batches.null_key(shape)
     quarantine.set_aside(context, changes.where(null_key & feed.is_after()), shape, F.lit(refusals.NULL_KEY))
-    return _merge(context, changes.where(~null_key), shape, again=True)
+    return _merge(context, changes.where(~null_key), shape)
 
 
-def _merge(context: StepContext, changes: DataFrame, shape: Shape, *, again: bool = False) -> PreparedStep:
+def _merge(context: StepContext, changes: DataFrame, shape: Shape) -> PreparedStep:
     if context.has_history:
-        batch = _history(context, _by_version(context, changes, shape, again=again), shape)
+        tested = bool(context.options.rules)
+        by_version = states.version_states(changes, shape.keys, shape.values, tested=tested)
+        batch = _history(context, by_version, shape)
     else:
         batch = _states(context, changes, shape)
     totals, pruning = batch.totals, batches.pruning(batch)
@@ -227,42 +227,6 @@ def is_change(before: str, shape: Shape) -> Column:
     has_before, has_after = F.col(before).isNotNull(), F.col(states.AFTER).isNotNull()
     unchanged = has_before & has_after & same(before, states.AFTER, shape.schema, shape.values)
     return (has_before | has_after) & ~unchanged
-
-
-def _by_version(context: StepContext, changes: DataFrame, shape: Shape, *, again: bool) -> DataFrame:
-    """Return the states per key and version, type 2.
-
-    :param again: this is the second pass: quarantine events without a sequence, and leave them out
-    """
-    tested = bool(context.options.rules)
-    if not again:
-        return states.version_states(changes, shape.keys, shape.values, tested=tested)
-    by_version = states.version_states(changes, shape.keys, (*shape.values, rows.RAW), tested=tested)
-    raw = F.coalesce(*[F.col(state).getField(rows.RAW) for state in (states.AFTER, states.BEFORE)])
-    # A duplicate is refused, whatever its sequence is.
-    is_duplicate = F.col(states.DUPLICATE)
-    invalid = F.col(states.SEQUENCE).isNull() & is_change(states.BEFORE, shape) & ~is_duplicate
-    columns = {rows.RAW: raw, reserved_columns.COMMIT_VERSION: F.col(reserved_columns.ORDER)}
-    without_sequence = by_version.where(invalid).withColumns(columns)
-    quarantine.set_aside(context, without_sequence, shape, F.lit(refusals.NULL_SEQUENCE))
-    # The next event takes over the state before an invalid one. Otherwise the change that began with the
-    # invalid event would be lost.
-    window = shape.per_key.orderBy(reserved_columns.ORDER)
-    marked = by_version.withColumns(
-        {
-            _INVALID: invalid,
-            _BROKEN: F.max(invalid).over(shape.per_key),
-            _FIRST_BEFORE: F.first(states.BEFORE).over(window),
-        }
-    )
-    previous = F.when(F.row_number().over(window) == 1, F.col(_FIRST_BEFORE)).otherwise(
-        F.lag(states.AFTER).over(window)
-    )
-    before = F.when(F.col(_BROKEN), previous).otherwise(F.col(states.BEFORE))
-    # With another state before it, an event that changed nothing may become a change, which needs a sequence.
-    has_place = F.col(states.SEQUENCE).isNotNull() | ~F.col(_BROKEN)
-    valid = marked.where(is_duplicate | (has_place & ~F.col(_INVALID))).withColumn(states.BEFORE, before)
-    return valid.drop(_INVALID, _BROKEN, _FIRST_BEFORE)
 
 
 def append(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:

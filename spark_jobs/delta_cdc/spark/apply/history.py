@@ -61,6 +61,7 @@ _BOUNDARY, _PREVIOUS, _IS_FIRST = f"{PLAN_PREFIX}boundary", f"{PLAN_PREFIX}previ
 _REPLACED, _THERE = f"{PLAN_PREFIX}replaced", f"{PLAN_PREFIX}there"
 _KEPT = f"{PLAN_PREFIX}kept"
 _SPANNING, _HAD = f"{PLAN_PREFIX}spanning", f"{PLAN_PREFIX}had"
+_IS_BEFORE, _IS_BASE = f"{PLAN_PREFIX}is_before", f"{PLAN_PREFIX}is_base"
 
 
 # -- the rows of a key ------------------------------------------------------------------------------
@@ -311,6 +312,24 @@ def from_horizon(
         F.col(START)
     )
     return desired.withColumn(START, start).drop(_SPANNING), overlapping
+
+
+def since(existing: DataFrame, firsts: DataFrame, shape: Shape) -> tuple[DataFrame, DataFrame]:
+    """Return the target's rows that a key's first change ends, and all rows since then; others stay.
+
+    :param existing: rows of the target
+    :param firsts: keys and :data:`FIRST`
+    :return: at most one row per key that begins before its first change, and is not over before it; and
+        these rows with those that begin at the change or after it
+    """
+    rows = existing.join(firsts, on=list(shape.keys)).withColumn(_IS_BEFORE, F.col(START) < F.col(FIRST))
+    newest = F.max(F.when(F.col(_IS_BEFORE), F.col(START))).over(shape.per_key)
+    reaches = F.col(FOUND_END).isNull() | (F.col(FOUND_END) >= F.col(FIRST))
+    rows = rows.withColumn(_SPANNING, newest)
+    is_base = F.col(_IS_BEFORE) & reaches & (F.col(START) == F.col(_SPANNING))
+    rows = rows.withColumn(_IS_BASE, is_base).where(F.col(_IS_BASE) | ~F.col(_IS_BEFORE))
+    overlapping = rows.drop(_IS_BEFORE, _SPANNING, FIRST)
+    return overlapping.where(_IS_BASE).drop(_IS_BASE), overlapping.drop(_IS_BASE)
 
 
 def from_first_change(

@@ -53,7 +53,8 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
             raise
         reason = F.when(batches.null_key(shape), refusals.NULL_KEY)
         reason = reason.when(lacks_sequence(shape), refusals.NULL_SEQUENCE)
-        quarantine.set_aside(context, snapshot.where(reason.isNotNull()), shape, reason)
+        invalid = snapshot.where(reason.isNotNull())
+        quarantine.set_aside(context, invalid, shape, reason, unless_held=context.reads_again)
         snapshot = snapshot.where(reason.isNull())
         totals = checked(context, snapshot, shape)
     if options.insert_only:
@@ -72,20 +73,15 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     return prepared(context, step, as_target(snapshot, shape, options), shape, highest)
 
 
-def without_stopped(
-    context: StepContext, snapshot: DataFrame, shape: Shape, tested: DataFrame | None = None
-) -> DataFrame:
+def without_stopped(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataFrame:
     """Set the rows of a snapshot aside that a rule stops; return the others.
 
     :param snapshot: with the row of the source, and the version
-    :param tested: keys whose rows the step has set aside already; None for none
     """
     options = context.options
     stopped = snapshot.where(value_rules.is_stopped(options))
-    if tested is not None:
-        stopped = stopped.join(tested, on=list(shape.keys), how="left_anti")
     quarantine.set_aside(
-        context, stopped, shape, value_rules.reason(options), unless_held=context.tests_again
+        context, stopped, shape, value_rules.reason(options), unless_held=context.reads_again
     )
     return snapshot.where(~value_rules.is_stopped(options))
 
@@ -131,9 +127,12 @@ def read(context: StepContext, raw: Sequence[str] = ()) -> tuple[DataFrame, Shap
     return context.read(stamped(context, snapshot), raw)
 
 
-def stamped(context: StepContext, snapshot: DataFrame) -> DataFrame:
-    """Add the version and the time of the source's commit that the step reads."""
-    options, version = context.options, max(context.step.at, 0)
+def stamped(context: StepContext, snapshot: DataFrame, version: int | None = None) -> DataFrame:
+    """Add the version and the time of a commit of the source.
+
+    :param version: of the commit; None: the one that the step reads
+    """
+    options, version = context.options, max(context.step.at, 0) if version is None else version
     expressions = " ".join([*options.sequences, options.delete_sequence or ""]).lower()
     commit_time = F.lit(None).cast("timestamp")
     of_history = context.has_history and reserved_columns.COMMIT_TIMESTAMP in expressions

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 _LEAST, _BEFORE = f"{PLAN_PREFIX}least", f"{PLAN_PREFIX}sequence_before"
 
 
-def is_by_commit(options: ApplyOptions) -> bool:
-    """Return whether only the commit's version, which always grows, orders the history."""
-    return {*options.sequences, options.delete_sequence} <= {reserved_columns.COMMIT_VERSION, None}
-
-
 def refuse_inside_history(context: StepContext, boundaries: DataFrame, shape: Shape) -> None:
     """Refuse boundaries whose sequence is not above the history of their key, including closed rows.
 
@@ -39,7 +34,7 @@ def refuse_inside_history(context: StepContext, boundaries: DataFrame, shape: Sh
     :raises SequenceNotIncreasing: names sample keys
     """
     options, highest = context.options, context.step.highest_sequence
-    if highest is None or is_by_commit(options):
+    if highest is None or options.is_ordered_by_commit:
         return
     assert shape.sequence_type is not None
     keys = shape.key_columns
@@ -60,7 +55,7 @@ def refuse_disorder(context: StepContext, valid: DataFrame, shape: Shape) -> Non
     :param valid: :func:`delta_cdc.spark.apply.events.of_states`
     :raises SequenceNotIncreasing: names sample keys
     """
-    if not is_by_commit(context.options):
+    if not context.options.is_ordered_by_commit:
         refuse_inside_history(context, refuse_descending(context, valid, shape), shape)
 
 

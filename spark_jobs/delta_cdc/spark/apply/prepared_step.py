@@ -104,10 +104,9 @@ class StepContext:
         return self.options.stored_as_scd_type == 2
 
     @property
-    def tests_again(self) -> bool:
-        """Return whether the step tests rows by rules that earlier steps may have set aside."""
-        computes_again = self.step.kind in ("repair", "reload", "reset")
-        return bool(self.options.rules) and computes_again and not self.step.read.quarantined
+    def reads_again(self) -> bool:
+        """Return whether the step reads rows that earlier steps may have set aside; a replay moves these."""
+        return self.step.kind != "apply" and not self.step.read.quarantined
 
     def read(self, source_rows: DataFrame, raw: Sequence[str] = ()) -> tuple[DataFrame, Shape]:
         """Return rows of a feed or a snapshot as :func:`delta_cdc.spark.apply.rows.read` does, without erased

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame
 
+from delta_cdc.core import quarantine
 from delta_cdc.core.errors import (
     DeltaCdcError,
     InvalidEvent,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 DUPLICATE_MARK = "delta_cdc:KeyNotUnique:"
 
 #: Reasons for which rows are refused or quarantined: the names of totals, and of reasons in a quarantine.
-NULL_KEY, NULL_SEQUENCE = "null_key", "null_sequence"
+NULL_KEY, NULL_SEQUENCE = quarantine.NULL_KEY, "null_sequence"
 UNKNOWN_TYPE, DUPLICATE, DISORDER = "unknown_type", "duplicate", "disorder"
 UNKNOWN_COLUMN, LATE = "unknown_column", "late_beyond_horizon"
 #: Reason -> error, text after the number of rows, remedy. The first reason that a batch has is raised.

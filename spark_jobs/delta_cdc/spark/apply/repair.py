@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -35,12 +35,13 @@ from delta_cdc.spark.apply import (
     timeline,
     value_rules,
 )
-from delta_cdc.spark.apply.entries import FOUND_DELETED, PLACE, RANK
+from delta_cdc.spark.apply.entries import FOUND_DELETED, PLACE, RANK, START
 from delta_cdc.spark.apply.from_events import ComputedRows
 from delta_cdc.spark.apply.prepared_step import StepContext
 from delta_cdc.spark.apply.sequences import as_text
 from delta_cdc.spark.apply.timeline import KeySelection
 from delta_cdc.spark.changes import states
+from delta_cdc.spark.changes.equality import same
 from delta_cdc.spark.changes.queries import raised
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 _LAST, _OPEN = f"{PLAN_PREFIX}last", f"{PLAN_PREFIX}open"
-_FIRST, _BROKEN = f"{PLAN_PREFIX}first", f"{PLAN_PREFIX}broken"
-_FIRST_BEFORE, _APPLIED = f"{PLAN_PREFIX}first_before", f"{PLAN_PREFIX}applied"
 
 
 def reload(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
@@ -156,26 +155,24 @@ def _compared(
     selection: KeySelection,
     snapshot: DataFrame,
     shape: Shape,
-    tested: DataFrame | None = None,
 ) -> tuple[ComputedRows, str | None]:
     """Return the rows to write for chosen keys, and their greatest sequence as text.
 
     :param snapshot: from :func:`delta_cdc.spark.apply.load.read`
-    :param tested: see :func:`delta_cdc.spark.apply.load.without_stopped`
     """
     options, history = context.options, context.has_history
     keys = shape.key_columns
     upserts = selection.of(as_upserts(context, snapshot, shape), shape).repartition(*keys).localCheckpoint()
     valid = upserts
     if options.on_invalid == "quarantine":
-        _set_aside_unusable(context, upserts, shape, tested)
+        _set_aside_unusable(context, upserts, shape)
         valid = upserts.where(~unusable(shape))
     totals = load.checked(context, valid, shape)
     if options.rules:
         value_rules.count(context, totals)
         if value_rules.sets_aside(options, totals):
             # As for unusable rows, the target keeps the row that it has.
-            valid = load.without_stopped(context, valid, shape, tested)
+            valid = load.without_stopped(context, valid, shape)
     if history:
         valid = _with_history_check(context, selection, valid, shape)
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
@@ -196,9 +193,7 @@ def _compared(
     return ComputedRows(computed, compared=True), highest
 
 
-def _set_aside_unusable(
-    context: StepContext, upserts: DataFrame, shape: Shape, tested: DataFrame | None
-) -> None:
+def _set_aside_unusable(context: StepContext, upserts: DataFrame, shape: Shape) -> None:
     """Set the rows aside that have no key or no sequence, as far as no other step does it.
 
     A reload goes beyond the watermark, to rows that no step has read. A replay deletes what earlier steps
@@ -208,10 +203,7 @@ def _set_aside_unusable(
     if context.only_compares or not (is_replay or context.step.kind == "reload"):
         return
     reason = F.when(batches.null_key(shape), refusals.NULL_KEY).otherwise(refusals.NULL_SEQUENCE)
-    rows_aside = upserts.where(unusable(shape))
-    if tested is not None:
-        rows_aside = rows_aside.join(tested, on=list(shape.keys), how="left_anti")
-    quarantine.set_aside(context, rows_aside, shape, reason, unless_held=not is_replay)
+    quarantine.set_aside(context, upserts.where(unusable(shape)), shape, reason, unless_held=not is_replay)
 
 
 def as_upserts(context: StepContext, snapshot: DataFrame, shape: Shape) -> DataFrame:
@@ -298,63 +290,72 @@ def _keys_of_states(context: StepContext) -> KeySelection:
 
 def _from_states(context: StepContext) -> PreparedStep:
     """Recompute history from each key's first change that the feed still has; earlier history stays."""
-    changes, shape = from_events.states_of(context)
+    chosen = _selected_keys(context)
+    changes, shape = from_events.states_of(context, _set_aside_by_load(context))
     schema.check_target(context, shape)
-    selection = _selected_keys(context) or _keys_of_states(context)
+    selection = chosen or _keys_of_states(context)
     batch = from_events.checked_states(context, selection.of(changes, shape), shape)
-    valid, followed = _with_applied_bases(context, batch.rows, shape)
-    if not ordering.is_by_commit(context.options):
+    valid = batch.rows.where(F.col(events.REASON).isNull())
+    if not context.options.is_ordered_by_commit:
         # A replay may apply events whose order no step has tested.
         ordering.refuse_descending(context, valid, shape)
-    keys = shape.key_columns
-    firsts = valid.groupBy(*keys).agg(
+    existing = difference.target_rows(context, shape)
+    if context.options.sets_changes_aside or context.step.read.quarantined:
+        computed = _beyond_target(batch.rows, valid, selection.of(existing, shape), shape)
+    else:
+        computed = _beyond_states(valid, existing, shape)
+    context.highest = batch.totals["highest"]
+    # Keys without changes in the feed are compared with the source's rows as of the watermark.
+    unchanged = replace(selection, without=batch.rows.select(*shape.key_columns).distinct())
+    others, highest = _compared(context, unchanged, *_snapshot(context))
+    return from_events.prepared(context, [computed, others], shape, (), highest=highest)
+
+
+def _set_aside_by_load(context: StepContext) -> DataFrame | None:
+    """Return the keys with a row that the load set aside, if the step replays all rows in quarantine."""
+    read, spec, before = context.step.read, context.spec, context.step.before
+    if not read.quarantined or read.since is not None or before is None:
+        return None
+    versions = f"commit_version <= {before.loaded_version}"
+    shape = load.read(context)[1]
+    keys = quarantine.keys_of(context.session, spec.quarantine_uri, spec.pipeline, shape, versions=versions)
+    return keys.localCheckpoint()
+
+
+def _beyond_states(valid: DataFrame, existing: DataFrame, shape: Shape) -> ComputedRows:
+    """Return the rows of history since each key's first change; before it, the key had the feed's state."""
+    firsts = valid.groupBy(*shape.key_columns).agg(
         F.min_by(states.SEQUENCE, reserved_columns.ORDER).alias(history.FIRST),
         F.min_by(states.BEFORE, reserved_columns.ORDER).alias(states.AFTER),
     )
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER, base=F.col(states.BEFORE))
     desired = history.history_rows(history.runs(entries, shape))
-    existing = difference.target_rows(context, shape)
-    computed = from_events.by_start(*history.from_first_change(desired, existing, firsts, shape), shape)
-    context.highest = batch.totals["highest"]
-    # Keys without changes in the feed are compared with the source's rows as of the watermark.
-    unchanged = replace(selection, without=firsts.select(*keys) if followed is None else followed)
-    changed = batch.rows.select(*keys).distinct()
-    others, highest = _compared(context, unchanged, *_snapshot(context), tested=changed)
-    return from_events.prepared(context, [computed, others], shape, (), highest=highest)
+    return from_events.by_start(*history.from_first_change(desired, existing, firsts, shape), shape)
 
 
-def _with_applied_bases(
-    context: StepContext, states_events: DataFrame, shape: Shape
-) -> tuple[DataFrame, DataFrame | None]:
-    """Return the valid events of a feed; the state before each of them is one that was applied.
+def _beyond_target(
+    states_events: DataFrame, valid: DataFrame, existing: DataFrame, shape: Shape
+) -> ComputedRows:
+    """Return the rows of history since each key's first change; before it, the key had the target's row.
 
-    An event that a rule stops changes nothing in the target, so the next event follows the state before it.
-    Keys whose first event follows such a state are left out: the feed no longer has the state before it.
+    The feed's state before a change need not have been applied. A change that is set aside, but has its row
+    in the target, counts as a first change, too: a rule that is newer than the row stops it, so the row goes.
 
     :param states_events: all events of some keys
-    :return: also the keys that are not left out; None if no rule sets rows aside
+    :param existing: the rows of these keys in the target
     """
-    is_valid = F.col(events.REASON).isNull()
-    if not context.options.sets_rows_aside:
-        return states_events.where(is_valid), None
-    window = shape.per_key.orderBy(reserved_columns.ORDER)
-    earlier = window.rowsBetween(Window.unboundedPreceding, -1)
-    first = states_events.withColumn(_FIRST, F.row_number().over(window) == 1).where(_FIRST)
-    before = first.where(F.col(states.BEFORE).isNotNull()).select(f"{states.BEFORE}.*")
-    stopped = rows.tested(before, context.options, ()).where(value_rules.is_stopped(context.options))
-    broken_keys = stopped.select(*shape.key_columns)
-    stopped_event = value_rules.is_reason(F.col(events.REASON))
-    followed = F.when(~stopped_event, F.struct(F.col(states.AFTER).alias(states.AFTER)))
-    bases = states_events.withColumns(
-        {
-            _BROKEN: F.max(stopped_event).over(shape.per_key),
-            _FIRST_BEFORE: F.first(states.BEFORE).over(window),
-            _APPLIED: F.last(followed, ignorenulls=True).over(earlier),
-        }
+    names, sequence = list(shape.keys), F.col(states.SEQUENCE)
+    firsts = valid.select(*shape.key_columns, sequence.alias(history.FIRST))
+    stopped = states_events.where(F.col(events.REASON).isNotNull() & F.col(states.AFTER).isNotNull())
+    stopped = stopped.select(*shape.key_columns, sequence.alias(history.FIRST), states.AFTER)
+    applied = existing.join(stopped, on=names).where(
+        (F.col(START) == F.col(history.FIRST))
+        & same(difference.FOUND, states.AFTER, shape.schema, shape.tracked)
     )
-    applied = F.col(_APPLIED)
-    base = F.when(applied.isNull(), F.col(_FIRST_BEFORE)).otherwise(applied.getField(states.AFTER))
-    bases = bases.withColumn(states.BEFORE, F.when(F.col(_BROKEN), base).otherwise(F.col(states.BEFORE)))
-    known = bases.join(broken_keys, on=list(shape.keys), how="left_anti").localCheckpoint()
-    valid = known.where(is_valid).drop(_BROKEN, _FIRST_BEFORE, _APPLIED)
-    return valid, known.select(*shape.key_columns).distinct()
+    firsts = firsts.unionByName(applied.select(*shape.key_columns, history.FIRST))
+    firsts = firsts.groupBy(*shape.key_columns).agg(F.min(history.FIRST).alias(history.FIRST))
+    bases, overlapping = history.since(existing, firsts, shape)
+    entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
+    entries = timeline.of_target(bases, entries, shape).unionByName(entries)
+    desired = history.history_rows(history.runs(entries, shape))
+    return from_events.by_start(desired, overlapping, shape)
