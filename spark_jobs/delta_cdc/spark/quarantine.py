@@ -85,6 +85,7 @@ _IDENTITY = ("keys", "raw")
 #: Number of attempts. The first attempt may fail if two writers create the table at the same time.
 _TRIES = 3
 _SETTLED, _KEY = f"{PLAN_PREFIX}settled", f"{PLAN_PREFIX}key"
+HELD, _THERE = f"{PLAN_PREFIX}held", f"{PLAN_PREFIX}there"
 
 
 # -- the table ------------------------------------------------------------------------------------
@@ -198,6 +199,24 @@ def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
         same = [F.col(f"found.{name}").eqNullSafe(F.col(f"held.{name}")) for name in _IDENTITY]
         found = found.alias("found").join(rows_held.alias("held"), on=same, how="left_anti")
     return found
+
+
+def with_held(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
+    """Add :data:`HELD`: whether the quarantine has an event; true for all if there is no quarantine.
+
+    :param events: with the row of the source (:data:`~delta_cdc.spark.apply.rows.RAW`)
+    """
+    uri = context.spec.quarantine_uri
+    if not uri or not catalog.has_table(context.session, uri):
+        return events.withColumn(HELD, F.lit(True))
+    texts = [_key_text(F.col(quote(key)), events.schema[key].dataType).alias(key) for key in shape.keys]
+    identity = (F.to_json(F.struct(*texts), AS_JSON), F.to_json(F.col(SOURCE_ROW), AS_JSON))
+    own = [column.eqNullSafe(F.col(f"held.{name}")) for name, column in zip(_IDENTITY, identity, strict=True)]
+    held = rows_of(context.session, uri, context.spec.pipeline).select(*_IDENTITY).distinct()
+    joined = events.alias("events").join(
+        held.withColumn(_THERE, F.lit(True)).alias("held"), on=own, how="left"
+    )
+    return joined.withColumn(HELD, F.coalesce(_THERE, F.lit(False))).select("events.*", HELD)
 
 
 def rows(

@@ -276,7 +276,8 @@ class _Reader:
         source_events = events.of_step(context, keyed, keep_raw=True)
         shape = source_events.shape
         is_truncate = F.col(events.KIND) == TRUNCATE
-        mine = self._of_key(source_events.rows.where(~is_truncate)).localCheckpoint()
+        mine = self._of_key(source_events.rows.where(~is_truncate))
+        mine = events.reconsidered(context, mine, shape).localCheckpoint()
         valid = mine.where(F.col(events.REASON).isNull()).withColumn(tied_events.IN_BATCH, F.lit(False))
         single = tied_events.resolved(context, events.marked(valid, shape), shape)
         entries = timeline.of_events(single, shape)

@@ -406,7 +406,6 @@ def test_a_reload_with_a_newer_rule_marks_no_row_deleted(spark: SparkSession, tm
 
 
 @pytest.mark.slow
-@known_defect("verification tests all events by the new rule")
 def test_a_row_that_is_older_than_its_rule_is_healthy(spark: SparkSession, tmp_path: Path) -> None:
     log = log_of(spark, tmp_path, "(1, 10, 'U', 1), (3, -30, 'U', 1)")
     log.run()

@@ -280,6 +280,18 @@ def has_raw(changes: DataFrame) -> bool:
     return isinstance(state, StructType) and RAW in state.names
 
 
+def reconsidered(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
+    """Return events; those that a rule stops, but that the quarantine does not have, become valid.
+
+    The rule is newer than such an event, and the target has it.
+    """
+    if not context.options.rules:
+        return events
+    flagged = quarantine.with_held(context, events, shape)
+    is_older = value_rules.is_reason(F.col(REASON)) & ~F.col(quarantine.HELD)
+    return flagged.withColumn(REASON, F.when(~is_older, F.col(REASON))).drop(quarantine.HELD)
+
+
 def marked(events: DataFrame, shape: Shape) -> DataFrame:
     """Shuffle events by key, and add :data:`SHARED`."""
     keys, has_key = shape.key_columns, F.col(KIND) != TRUNCATE

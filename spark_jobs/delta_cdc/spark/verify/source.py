@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.checks import EQUALS_SOURCE, Check
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.value_rules import those_that
@@ -72,6 +73,7 @@ def compared(session: SparkSession, spec: VerifySpec) -> Check:
         run_id=spec.run_id,
         source_uri=spec.source_uri,
         target_uri=address(spec.target_uri, spec.target_version),
+        quarantine_uri=quarantine_of(spec.target_uri),
         options=spec.options,
         steps=(step,),
         dry_run=True,
