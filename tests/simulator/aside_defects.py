@@ -72,8 +72,8 @@ ASIDE_DEFECTS = (
     Defect(
         "A replay deletes the rows that it has replayed from the quarantine alone.",
         "spark.quarantine",
-        """f"reason <> {string(NULL_KEY)}")""",
-        """f"reason = {string(NULL_KEY)}")""",
+        """replayed = f"reason <> {string(NULL_KEY)}\"""",
+        """replayed = f"reason = {string(NULL_KEY)}\"""",
         4,
     ),
     Defect(

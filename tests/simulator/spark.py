@@ -353,7 +353,9 @@ class Steps(ApplySteps):
         """Set the properties of a new table: a commit of its own. Empty the quarantine after a replay."""
         session: Any = self.session
         if step.read.quarantined:
-            quarantine.forget(session, self.spec.quarantine_uri, self.spec.pipeline, step.seal_number)
+            quarantine.forget(
+                session, self.spec.quarantine_uri, self.spec.pipeline, step.seal_number, step.read.since
+            )
         if step.planned_on is not None and not self.spec.may_lack_layout:
             return
         _, now = session.read_log(self.spec.target_uri)

@@ -97,7 +97,8 @@ def test_what_is_stopped_before_its_start_leaves_no_warning() -> None:
         warnings.simplefilter("always")
         asyncio.run(main())
         gc.collect()
-    assert [str(one.message) for one in found] == []
+    # Other tests may have left open files, which are collected here.
+    assert [str(one.message) for one in found if issubclass(one.category, RuntimeWarning)] == []
 
 
 def test_an_error_takes_the_place_of_an_answer() -> None:

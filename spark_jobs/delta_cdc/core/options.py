@@ -263,6 +263,7 @@ class ApplyOptions(TableOptions):
         "``<target>__quarantine``)",
         default="fail",
         group="policies",
+        recorded="shown",
     )
     delete_mode: Literal["hard", "soft", "new_version"] = option(
         choice("hard", "soft", "new_version"),
@@ -301,7 +302,7 @@ class ApplyOptions(TableOptions):
         recorded="fixed",
     )
 
-    # A seal records the rules without comparing them. Like on_invalid, they say what becomes of the rows that
+    # A seal records the rules, and on_invalid, without comparing them. They say what becomes of the rows that
     # come, and not what the target's rows were computed from: a run whose rule is new must not fail for it.
     # Replay and verification need the rules, because they decide which rows of the source are left out.
     rules: dict[str, ValueRule] = option(

@@ -202,13 +202,13 @@ def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
 
 
 def with_held(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
-    """Add :data:`HELD`: whether the quarantine has an event; true for all if there is no quarantine.
+    """Add :data:`HELD`: whether the quarantine has an event.
 
     :param events: with the row of the source (:data:`~delta_cdc.spark.apply.rows.RAW`)
     """
     uri = context.spec.quarantine_uri
     if not uri or not catalog.has_table(context.session, uri):
-        return events.withColumn(HELD, F.lit(True))
+        return events.withColumn(HELD, F.lit(False))
     texts = [_key_text(F.col(quote(key)), events.schema[key].dataType).alias(key) for key in shape.keys]
     identity = (F.to_json(F.struct(*texts), AS_JSON), F.to_json(F.col(SOURCE_ROW), AS_JSON))
     own = [column.eqNullSafe(F.col(f"held.{name}")) for name, column in zip(_IDENTITY, identity, strict=True)]

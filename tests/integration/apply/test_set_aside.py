@@ -1,7 +1,4 @@
-"""What a step sets aside is in quarantine, and counts as not applied until a replay.
-
-The tests at the end fail: they are known defects.
-"""
+"""What a step sets aside is in quarantine, and counts as not applied until a replay."""
 
 from __future__ import annotations
 
@@ -37,11 +34,6 @@ LOG: dict[str, Any] = {
     "except_column_list": ["op", "n"],
 }
 BY_N: dict[str, Any] = {"stored_as_scd_type": 2, "sequence_by": "n", "delete_sequence": "n + 1"}
-
-
-def known_defect(why: str, error: type[Exception] = AssertionError) -> pytest.MarkDecorator:
-    """Mark a test that fails with this error, and no other, until the defect is mended."""
-    return pytest.mark.xfail(strict=True, raises=error, reason=why)
 
 
 class Orders(Base):
@@ -268,6 +260,19 @@ def test_a_loaded_row_that_was_set_aside_and_cured_is_replayed(spark: SparkSessi
 
 
 @pytest.mark.slow
+def test_a_loaded_row_that_was_set_aside_and_cured_is_replayed_whole(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feed = feed_of(spark, tmp_path, "(1, 10), (3, -30), (4, -40)", stored_as_scd_type=2)
+    feed.run(QUARANTINE)
+    feed.sql("UPDATE {} SET amount = 31 WHERE id = 3", "DELETE FROM {} WHERE id = 4")
+    feed.run(QUARANTINE)
+    feed.run(None, **REPLAY)
+    assert feed.history() == [(1, 10, 1, None), (3, -30, 1, 2), (3, 31, 2, None), (4, -40, 1, 3)]
+    assert feed.aside() == []
+
+
+@pytest.mark.slow
 def test_a_loaded_row_that_was_set_aside_begins_with_the_load(spark: SparkSession, tmp_path: Path) -> None:
     feed = feed_of(spark, tmp_path, "(1, 10), (3, -30)", stored_as_scd_type=2)
     feed.run(QUARANTINE)
@@ -382,6 +387,43 @@ def test_why_of_a_copy_in_quarantine(spark: SparkSession, tmp_path: Path) -> Non
     assert orders.rows() == [(1, 10), (2, 20)]
     answer = explain_row(spark, orders.target, pipeline="orders", key={"id": 1})
     assert {one.column: one.since is not None for one in answer.rows[0].values}["amount"]
+
+
+@pytest.mark.slow
+def test_why_of_a_row_that_is_older_than_its_rule(spark: SparkSession, tmp_path: Path) -> None:
+    log = log_of(spark, tmp_path, "(1, 10, 'U', 1), (3, -30, 'U', 1)")
+    log.run()
+    log.sql("INSERT INTO {} VALUES (1, 11, 'U', 2), (4, -1, 'U', 2)")
+    log.run(QUARANTINE)
+    answer = explain_row(spark, log.target, pipeline="orders", key={"id": 3})
+    assert all(one.since is not None for one in answer.rows[0].values if one.column != "id")
+    assert answer.not_taken == ()
+    answer = explain_row(spark, log.target, pipeline="orders", key={"id": 4})
+    assert answer.rows == ()
+    assert [one.why for one in answer.not_taken] == ["it is in quarantine (rule amount_positive)"]
+
+
+@pytest.mark.slow
+def test_a_dropped_policy_waits_for_the_replay(spark: SparkSession, tmp_path: Path) -> None:
+    feed = by_n(spark, tmp_path, "(1, 10, 1)", **INVALID)
+    feed.run()
+    feed.sql("UPDATE {} SET amount = 11, n = NULL")
+    feed.run()
+    feed.sql("UPDATE {} SET n = 30")
+    with pytest.raises(ConfigurationDrift, match="on_invalid 'quarantine'"):
+        feed.run(policies={})
+    feed.run()
+    assert feed.history() == [(1, 10, 1, 30), (1, 11, 30, None)]
+
+
+@pytest.mark.slow
+def test_a_dropped_policy_does_not_wait_for_rows_without_key(spark: SparkSession, tmp_path: Path) -> None:
+    feed = by_n(spark, tmp_path, "(1, 10, 1), (NULL, 5, 1)", **INVALID)
+    feed.run()
+    assert feed.aside() == [("null_key", None, 5)]
+    feed.sql("UPDATE {} SET amount = 11, n = 2 WHERE id = 1")
+    feed.run(policies={})
+    assert feed.history() == [(1, 10, 1, 2), (1, 11, 2, None)]
 
 
 @pytest.mark.slow
