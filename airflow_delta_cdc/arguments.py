@@ -92,9 +92,14 @@ class RenderedArguments(_Base):
     def render_template(
         self, content: Any, context: Any, jinja_env: Any = None, seen_oids: set[int] | None = None
     ) -> Any:
-        """Render a template, and the templates in a list or mapping; a sentinel of Airflow becomes None."""
+        """Render a template, and the templates in a list or mapping; a sentinel of Airflow becomes None.
+
+        :param seen_oids: the ids of values that Airflow has resolved, as mapped XComs: they are no templates
+        """
         if isinstance(content, ArgNotSet):
             return None
+        if seen_oids is not None and id(content) in seen_oids:
+            return content
         if not isinstance(content, str) or content.endswith(tuple(self.template_ext)):
             return super().render_template(content, context, jinja_env, seen_oids)
         jinja_env = jinja_env or self.get_template_env()

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.steps import ranges_of
     from delta_cdc.delta_log.file_manifests import forget as delete_manifests, prepared as with_manifests
     from delta_cdc.delta_log.requests import delete_folder
+    from delta_cdc.delta_log.requests import Storage
     from delta_cdc.delta_log.store import open_store
     from delta_cdc.delta_log.table import DeltaLog, run_sync
     from delta_cdc.doctor.report import (
@@ -154,6 +155,7 @@ NAMES = {
     "delete_manifests": ("delta_cdc.delta_log.file_manifests", "forget"),
     "with_manifests": ("delta_cdc.delta_log.file_manifests", "prepared"),
     "delete_folder": ("delta_cdc.delta_log.requests", "delete_folder"),
+    "Storage": ("delta_cdc.delta_log.requests", "Storage"),
     "open_store": ("delta_cdc.delta_log.store", "open_store"),
     "DeltaLog": ("delta_cdc.delta_log.table", "DeltaLog"),
     "run_sync": ("delta_cdc.delta_log.table", "run_sync"),

@@ -17,6 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHo
 from airflow.sdk.log import mask_secret
 
 from airflow_delta_cdc import engine
+from airflow_delta_cdc.hooks.table import extra_of
 from delta_cdc.core.errors import (
     DeltaCdcError,
     EnvironmentNotReady,
@@ -84,7 +85,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
 
         :raises InvalidConfiguration: the connection's extra ``headers`` holds something else
         """
-        headers = self.get_connection(self._conn_id).extra_dejson.get("headers") or {}
+        headers = extra_of(self.get_connection(self._conn_id)).get("headers") or {}
         reserved = (self.PARAM_TOKEN, self.PARAM_USE_SSL, self.PARAM_USER_ID, "user_agent", "session_id")
         if not isinstance(headers, dict) or not all(
             name not in reserved and re.fullmatch("[a-z0-9_.-]+", name) and isinstance(value, str)
@@ -148,7 +149,7 @@ class DeltaCdcConnectHook(SparkConnectHook):
             **self.headers,
             self.PARAM_USER_ID: connection.login,
             self.PARAM_TOKEN: connection.password,
-            self.PARAM_USE_SSL: connection.extra_dejson.get(self.PARAM_USE_SSL),
+            self.PARAM_USE_SSL: extra_of(connection).get(self.PARAM_USE_SSL),
         }
         return {name: str(value) for name, value in parameters.items() if value not in (None, "")}
 

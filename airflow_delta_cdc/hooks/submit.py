@@ -20,7 +20,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import DEFAULT_SPARK_BINA
 from airflow.providers.common.compat.sdk import AirflowException, AirflowNotFoundException
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.hooks.table import is_true
+from airflow_delta_cdc.hooks.table import extra_of, is_true
 from delta_cdc.core import private_files
 from delta_cdc.core.errors import (
     DeployModeUnsupported,
@@ -80,8 +80,10 @@ EMBEDDED_MASTER = "local[*]"
 #: The number of log lines kept to explain an application that died without a result.
 TAIL_LINES = 20
 
-#: Seconds for a killed application to stop, and for a cluster to answer a kill request.
-KILL_GRACE = 5.0
+#: Seconds for a killed application to stop, and for a cluster to answer a kill request. Airflow's supervisor
+#: ends a task by SIGKILL 5 s after SIGTERM.
+KILL_GRACE = 3.0
+#: The same, after an error in the task, as a timeout: no supervisor waits.
 CLUSTER_KILL_TIMEOUT = 30.0
 
 #: The confs that make ``spark-submit`` wait for the end of its application.
@@ -101,6 +103,9 @@ _CAUSES = {
     52: "Spark ended it after an OutOfMemoryError of Java",
     **dict.fromkeys(CRASHES, "the JVM crashed"),
 }
+
+#: The connection types of Airflow's hook: the field of the form, or the scheme of a connection as a URI.
+_CONN_TYPES = ("spark", "yarn", "k8s", "local")
 
 _NOISE_STARTS = ("at ", "... ", ":: ", "Using Spark's default log4j", "Setting default log level")
 _NOISE_LEVELS = (" INFO ", " DEBUG ")
@@ -199,12 +204,22 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
                 remedy="create it (connection type spark), or leave spark_conn_id out to run Spark inside "
                 "the worker.",
             ) from error
-        self._extra = connection.extra_dejson
+        self._extra = extra_of(connection)
         if connection.conn_type == "spark_connect":
             raise DeployModeUnsupported(
                 f"The connection {self._conn_id!r} is a Spark Connect connection, and applications are "
                 "started by spark-submit.",
                 remedy="name a connection of type spark.",
+            )
+        if connection.conn_type not in _CONN_TYPES:
+            raise InvalidConfiguration(
+                f"The connection {self._conn_id!r} is of type {connection.conn_type}, not of type spark.",
+                remedy="name a connection of type spark in spark_conn_id.",
+            )
+        if connection.conn_type == "spark" and not connection.host:
+            raise InvalidConfiguration(
+                f"The connection {self._conn_id!r} has no host.",
+                remedy="enter the master there, such as yarn, spark://host:7077 or k8s://https://host:443.",
             )
         resolved = super()._resolve_connection()
         self._refuse_impossible(resolved)
@@ -232,6 +247,11 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     def _refuse_impossible(self, resolved: dict[str, Any]) -> None:
         master, mode = str(resolved["master"]), resolved["deploy_mode"]
+        if mode not in (None, "", "client", "cluster"):
+            raise InvalidConfiguration(
+                f"The connection {self._conn_id!r} sets deploy mode {mode!r}.",
+                remedy="set deploy-mode in its extra to client or cluster.",
+            )
         if mode == "cluster" and (master.startswith(("spark://", "local"))):
             raise DeployModeUnsupported(
                 f"The connection {self._conn_id!r} sets deploy mode cluster on {master}, which Spark does "
@@ -343,8 +363,13 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         :raises JobFailed: ``spark-submit`` ended with an error; the message holds the exit code and at most
             the last 20 lines that may explain it
         """
+        if self._killed:
+            raise self._job_failed()
         # In an own process group, so that the JVM, its Python driver and the shell are killed together.
         kwargs.setdefault("start_new_session", True)
+        # Any byte may be in the output, as that of a native library.
+        kwargs.setdefault("encoding", "utf-8")
+        kwargs.setdefault("errors", "replace")
         if self._folder is not None and self._folder.lock is not None:
             kwargs.setdefault("pass_fds", (self._folder.lock,))
         try:
@@ -352,7 +377,9 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
         except AirflowException as error:
             raise self._job_failed() from error
         except BaseException:
-            self._stop_process()
+            # Airflow calls on_kill after a timeout, too. But a process that has ended is no sign any more of
+            # an application that runs on a cluster.
+            self._stop(CLUSTER_KILL_TIMEOUT)
             raise
 
     def _job_failed(self) -> JobFailed:
@@ -377,6 +404,9 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         log = self.log
+        if self._killed:
+            # While the process was being started.
+            self._stop(KILL_GRACE)
         # The base class reads application ids from the lines, and logs every line at INFO: make that DEBUG.
         self._log = _Quiet(log)  # type: ignore[assignment]
         try:
@@ -476,30 +506,45 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
         A signal handler calls this method, so it looks up no connection.
         """
+        self._killed = True
+        self._stop(KILL_GRACE)
+
+    def _stop(self, wait: float) -> None:
+        """Stop the application, if one was started.
+
+        :param wait: the most seconds for the answer of a cluster. The request goes on in the background
+        """
         found_again = self._yarn_application_id or self._kubernetes_driver_pod
         if self._submit_sp is None and not found_again:
             return
-        self._killed = True
+        slow = False
         if self.is_cluster:
             # The base class waits for commands of the cluster without a limit.
             killer = threading.Thread(target=super().on_kill, daemon=True)
             killer.start()
-            killer.join(CLUSTER_KILL_TIMEOUT)
-            if killer.is_alive():
-                self.log.warning("The cluster did not confirm the kill within %s s.", CLUSTER_KILL_TIMEOUT)
-        self._stop_process()
+            killer.join(wait)
+            slow = killer.is_alive()
+        stopped = self._stop_process()
+        # Only now: the signal may have come while the task was writing its log.
+        if slow:
+            self.log.warning("The cluster did not confirm the kill within %s s.", wait)
+        if not stopped:
+            self.log.warning("The Spark application did not stop within %s s; it was killed.", KILL_GRACE)
 
-    def _stop_process(self) -> None:
+    def _stop_process(self) -> bool:
+        """Stop ``spark-submit``, and its children; return whether it stopped by itself."""
         process = self._submit_sp
         if process is None or process.poll() is not None:
-            return
+            return True
+        stopped = True
         _signal_group(process.pid, signal.SIGTERM)
         try:
             process.wait(timeout=KILL_GRACE)
         except subprocess.TimeoutExpired:
-            self.log.warning("The Spark application did not stop within %s s; killing it.", KILL_GRACE)
+            stopped = False
         # Also after a clean end of the JVM, because its Python driver is in the same group.
         _signal_group(process.pid, signal.SIGKILL)
+        return stopped
 
 
 class _Quiet:

@@ -313,7 +313,12 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         return {"scratch": self.has_scratch(), "storage_options": self.options_of_storage()}
 
     def work_id(self, context: Context) -> str:
-        """Return an id of the work, for seals: the same in every try of this task, unique to this task.
+        """Return an id of the work, for seals: the same in every try of this task, unique to this task."""
+        return self.task_key(context)
+
+    @staticmethod
+    def task_key(context: Context) -> str:
+        """Return the names of a task, which all its tries share, and no other task.
 
         The id of a DAG run is not enough: runs of several DAGs, and all tasks of one run, share it.
         """

@@ -107,6 +107,10 @@ class ConnectRuntime:
                         spark, ready, storage_options=options, kafka_options=kafka, scratch=scratch
                     )
                     self._stop_if_killed()
+                except BaseException:
+                    # After a timeout of the task, parts of a group may still run.
+                    interrupt(spark, operator.log)
+                    raise
                 finally:
                     self._spark = None
         return result

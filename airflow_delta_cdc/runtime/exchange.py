@@ -13,10 +13,11 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_delta_cdc import engine
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.storage_options import same_store
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.uris import KNOWN_SCHEMES, canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     Options = Mapping[str, str] | None
 
@@ -46,8 +47,21 @@ class Exchange:
 
 
 def results_uri() -> str:
-    """Return the configured folder that workers and clusters share; empty without one."""
-    return (conf.get(SECTION, "results_uri", fallback="") or "").strip().rstrip("/")
+    """Return the configured folder that workers and clusters share, a path as a URI; empty without one.
+
+    :raises InvalidConfiguration: the setting is no folder that can be reached
+    """
+    text = (conf.get(SECTION, "results_uri", fallback="") or "").strip().rstrip("/")
+    if text.startswith("/"):
+        return Path(text).as_uri()
+    scheme, _, rest = text.partition("://")
+    if text and not (scheme.lower() in KNOWN_SCHEMES and rest):
+        raise InvalidConfiguration(
+            f"[{SECTION}] results_uri is {text!r}, which is no folder that a worker can read.",
+            remedy="set it to a folder that workers and drivers reach, such as s3://bucket/folder, "
+            "abfss://container@account.dfs.core.windows.net/folder, gs://bucket/folder or a path.",
+        )
+    return text
 
 
 def needed_results_uri(reason: str) -> str:
@@ -77,13 +91,15 @@ def read_text(uri: str, *, is_local: bool, options: Options = None) -> str | Non
         return path.read_text(encoding="utf-8") if path.exists() else None
     import obstore
 
-    store = _open_existing(uri, options)
-    if store is None:
-        return None
-    objects = obstore.list_with_delimiter(store)["objects"]
-    # Spark writes part files, a marker and checksums.
-    parts = sorted(item["path"] for item in objects if item["path"].rpartition("/")[2].startswith("part-"))
-    text = "".join(bytes(obstore.get(store, part).bytes()).decode() for part in parts)
+    with _named(uri, options):
+        store = _open_existing(uri, options)
+        if store is None:
+            return None
+        objects = obstore.list_with_delimiter(store)["objects"]
+        # Spark writes part files, a marker and checksums.
+        names = [item["path"] for item in objects]
+        parts = sorted(name for name in names if name.rpartition("/")[2].startswith("part-"))
+        text = "".join(bytes(obstore.get(store, part).bytes()).decode() for part in parts)
     return text.strip() or None
 
 
@@ -94,8 +110,9 @@ def put_object(uri: str, data: bytes, options: Options = None) -> None:
     """
     import obstore
 
-    store, name = _open_folder(uri, options)
-    obstore.put(store, name, data)
+    with _named(uri, options):
+        store, name = _open_folder(uri, options)
+        obstore.put(store, name, data)
 
 
 def put_file_once(uri: str, file: Path, options: Options = None) -> None:
@@ -105,13 +122,14 @@ def put_file_once(uri: str, file: Path, options: Options = None) -> None:
     """
     import obstore
 
-    store, name = _open_folder(uri, options)
-    try:
-        is_there = obstore.head(store, name)["size"] == file.stat().st_size
-    except FileNotFoundError:
-        is_there = False
-    if not is_there:
-        obstore.put(store, name, file.read_bytes())
+    with _named(uri, options):
+        store, name = _open_folder(uri, options)
+        try:
+            is_there = obstore.head(store, name)["size"] == file.stat().st_size
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            obstore.put(store, name, file.read_bytes())
 
 
 def delete_folder(uri: str, options: Options = None) -> None:
@@ -121,6 +139,11 @@ def delete_folder(uri: str, options: Options = None) -> None:
     """
 
     engine.run_sync(engine.delete_folder(uri, options_for(uri, options)))
+
+
+def _named(uri: str, options: Options) -> AbstractContextManager[None]:
+    """Raise the errors of the store of a folder by name: it does not answer, or refuses."""
+    return engine.Storage(canonical_uri(uri), options_for(uri, options)).named()
 
 
 def _open_existing(folder: str, options: Options) -> Any:

@@ -163,7 +163,8 @@ class SubmitRuntime:
         """Give the hook the files, confs, storage, Kafka options and lineage of a run."""
 
         operator, text = self._operator, engine.to_json(spec)
-        self._exchange = self._prepare(hook, directory.path, spec_text=text)
+        owner = operator.task_key(context)
+        self._exchange = self._prepare(hook, directory.path, spec_text=text, owner=owner)
         places = [*places_of(spec, options), self._exchange.result]
         kafka = spec.reads_topics
         self._embedded = None
@@ -259,7 +260,11 @@ class SubmitRuntime:
             store.set(FINGERPRINT_KEY, fingerprint)
 
     # -- files ----------------------------------------------------------------------------------
-    def _prepare(self, hook: DeltaCdcSubmitHook, directory: Path, *, spec_text: str) -> Exchange:
+    def _prepare(self, hook: DeltaCdcSubmitHook, directory: Path, *, spec_text: str, owner: str) -> Exchange:
+        """Return the locations of the files, which are written.
+
+        :param owner: names of the task. Two tasks may have equal specs, and each deletes its own files
+        """
         package = engine.engine_zip()
         application = engine.write_private(directory / JOB_FILE, _JOB)
         spec = engine.write_private(directory / f"spec-{engine.sha256(spec_text)[:16]}.json", spec_text)
@@ -267,7 +272,7 @@ class SubmitRuntime:
             return Exchange(str(application), str(package), str(spec), str(directory / "result.json"))
         reason = f"The connection {self._operator.spark_conn_id!r} runs applications in deploy mode cluster"
         root = needed_results_uri(reason)
-        folder = f"{root}/{engine.sha256(spec_text)}"
+        folder = f"{root}/{engine.sha256(f'{owner} {spec_text}')}"
         result = f"{folder}/result"
         if not hook.is_kubernetes:
             return Exchange(str(application), str(package), spec.name, result, files=str(spec), folder=folder)

@@ -33,6 +33,10 @@ class SparkTask(Protocol):
     def log(self) -> Logger:
         """Return the task's log."""
 
+    @staticmethod
+    def task_key(context: Context) -> str:
+        """Return the names of the task, which all its tries share, and no other task."""
+
     def options_of_storage(self) -> dict[str, str] | None:
         """Return the storage options of the task's tables."""
 

@@ -172,8 +172,13 @@ def _run_parts(
     if min(spec.parallel, len(others)) <= 1:
         alone = others + alone
     else:
-        with ThreadPoolExecutor(min(spec.parallel, len(others)), thread_name_prefix="part") as pool:
+        pool = ThreadPoolExecutor(min(spec.parallel, len(others)), thread_name_prefix="part")
+        try:
             list(pool.map(run_part, others))
+        finally:
+            # Without an error, all parts have ended. After one, as a timeout of the task, nothing waits for
+            # the parts that run: the caller ends their sessions.
+            pool.shutdown(wait=False, cancel_futures=True)
     for index in alone:
         run_part(index)
     return JobResult("committed", parts=tuple(results))

@@ -18,9 +18,10 @@ from airflow_delta_cdc.groups.base import GroupOperator
 from airflow_delta_cdc.hooks.submit import SUBMIT_ARGUMENTS, DeltaCdcSubmitHook
 from airflow_delta_cdc.operators import DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
+from airflow_delta_cdc.runtime import exchange
 from airflow_delta_cdc.runtime.submit import FINGERPRINT_KEY, SubmitRuntime
 from delta_cdc.core import spec as specs
-from delta_cdc.core.errors import InvalidConfiguration, JobFailed, KeyNotUnique
+from delta_cdc.core.errors import InvalidConfiguration, JobFailed, KeyNotUnique, StoreUnavailable
 from delta_cdc.core.spec import EnableSpec, JobResult
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.launch import jars
@@ -98,6 +99,11 @@ def _writes(folder: Path, message: str) -> str:
     """The same, as shell commands."""
     text = JobResult(status="committed", message=message).to_json()
     return f"mkdir -p {folder}/result; echo '{text}' > {folder}/result/part-0"
+
+
+def folder_name(owner: str = "run") -> str:
+    """Return the name of a run's folder: of the task, and of its spec."""
+    return specs.sha256(f"{owner} {specs.to_json(SPEC)}")
 
 
 def run(task: DeltaCdcOperator, store: Store | None = None) -> JobResult:
@@ -183,7 +189,7 @@ def test_yarn_cluster_gets_the_spec_as_a_file(
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         # A Spark session of an earlier test sets them in this process.
         monkeypatch.delenv(name, raising=False)
-    sha = specs.sha256(specs.to_json(SPEC))
+    sha = folder_name()
     task = operator(
         spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}),
         files="/own.txt",
@@ -215,20 +221,20 @@ def test_kubernetes_cluster_gets_everything_from_the_store(
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
     text = specs.to_json(SPEC)
     hook: Any = Hook()
-    exchange = SubmitRuntime(operator())._prepare(hook, tmp_path, spec_text=text)
-    folder = f"{tmp_path.as_uri()}/{specs.sha256(text)}"
+    exchange = SubmitRuntime(operator())._prepare(hook, tmp_path, spec_text=text, owner="run")
+    folder = f"{tmp_path.as_uri()}/{folder_name()}"
     assert exchange.application == f"{folder}/delta_cdc_job.py"
     # All runs of a release share it, and it is not put there again.
     assert exchange.engine.startswith(f"{tmp_path.as_uri()}/engine/delta_cdc-")
     (engine,) = (tmp_path / "engine").iterdir()
     before = engine.stat()
     assert exchange.files == f"{folder}/{exchange.spec}"
-    stored = tmp_path / specs.sha256(text)
+    stored = tmp_path / folder_name()
     assert (stored / exchange.spec).read_text() == text
     assert {path.suffix for path in stored.iterdir()} == {".py", ".json"}
     again = tmp_path / "again"
     again.mkdir()
-    SubmitRuntime(operator())._prepare(hook, again, spec_text=text)
+    SubmitRuntime(operator())._prepare(hook, again, spec_text=text, owner="run")
     assert engine.stat() == before
 
 
@@ -238,7 +244,7 @@ def test_what_was_exchanged_with_a_cluster_goes_once_the_outcome_is_known(
     results = tmp_path / "results"
     (results / "others").mkdir(parents=True)
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", results.as_uri())
-    folder = results / specs.sha256(specs.to_json(SPEC))
+    folder = results / folder_name()
     stand_in.does(_writes(folder, "of this try"))
     task = operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}), durable=False)
     run(task)
@@ -254,6 +260,62 @@ def test_what_was_exchanged_with_a_cluster_goes_once_the_outcome_is_known(
     monkeypatch.setattr(type(task), "log", records)
     task.forget_job(context)
     assert records.at("warning")[-1].endswith("could not be deleted: no")
+
+
+def test_tasks_with_equal_specs_share_no_folder(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As the task that turns on the feed of one source, in two DAGs: each deletes its files at its end."""
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
+    conn_id = connect(host="yarn", **{"deploy-mode": "cluster"})
+    for dag_id in ("one", "other"):
+        context: Any = {
+            "ti": SimpleNamespace(dag_id=dag_id, task_id="enable", map_index=-1),
+            "run_id": "run",
+            "task_state_store": Store(),
+        }
+        folder = tmp_path / folder_name(f"{dag_id}/run/enable")
+        stand_in.does(_writes(folder, f"of {dag_id}"))
+        assert operator(spark_conn_id=conn_id).run_job(context, SPEC).message == f"of {dag_id}"
+        assert folder.exists()
+
+
+@pytest.mark.parametrize("uri", ["hdfs://nn/tmp/cdc", "s3:/lake/x", "lake/x", "s3://"])
+def test_results_uri_is_a_folder_that_can_be_read(monkeypatch: pytest.MonkeyPatch, uri: str) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", uri)
+    with pytest.raises(InvalidConfiguration, match="results_uri is"):
+        exchange.needed_results_uri("A test needs it")
+
+
+def test_results_uri_may_be_a_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", f"{tmp_path}/")
+    folder = exchange.needed_results_uri("A test needs it")
+    exchange.put_object(f"{folder}/some/part-0", b"text")
+    assert exchange.read_text(f"{folder}/some", is_local=False) == "text"
+
+
+@pytest.mark.parametrize("what", ["put", "put once", "read"])
+def test_a_shared_folder_whose_store_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str
+) -> None:
+    import obstore
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise obstore.exceptions.GenericError("Generic S3 error: connection refused")
+
+    for name in ("put", "head", "list_with_delimiter"):
+        monkeypatch.setattr(obstore, name, fails)
+    file = tmp_path / "file"
+    file.write_text("x")
+    uri = f"{tmp_path.as_uri()}/shared"
+    Path(tmp_path / "shared").mkdir()
+    calls = {
+        "put": lambda: exchange.put_object(f"{uri}/x", b"x"),
+        "put once": lambda: exchange.put_file_once(f"{uri}/x", file),
+        "read": lambda: exchange.read_text(uri, is_local=False),
+    }
+    with pytest.raises(StoreUnavailable, match="connection refused"):
+        calls[what]()
 
 
 # -- spec and result ------------------------------------------------------------------------------
@@ -318,7 +380,7 @@ def test_durable_without_tracking_is_turned_off_and_said(
     stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
-    stand_in.does(_writes(tmp_path / specs.sha256(specs.to_json(SPEC)), "of this try"))
+    stand_in.does(_writes(tmp_path / folder_name(), "of this try"))
     task = operator(spark_conn_id=connect(host="yarn", **{"deploy-mode": "cluster"}))
     said: list[str] = []
     monkeypatch.setattr(task.log, "warning", lambda text, *args: said.append(text % args))
@@ -350,7 +412,7 @@ class _Tracked(DeltaEnableChangeDataFeedOperator):
 @pytest.fixture
 def tracked(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn) -> _Tracked:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
-    folder = tmp_path / specs.sha256(specs.to_json(SPEC))
+    folder = tmp_path / folder_name()
     _leave(folder, "of the first try")
     stand_in.does(
         f"""echo 'Submitted application_1_0002'
@@ -397,7 +459,7 @@ def test_another_application_is_submitted_again(
 def manager(connect: Connect, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stand_in: StandIn) -> Manager:
     """A YARN whose first application ends at once; its driver has left a result."""
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
-    made = Manager(tmp_path / specs.sha256(specs.to_json(SPEC)), stand_in)
+    made = Manager(tmp_path / folder_name(), stand_in)
     monkeypatch.setattr(DeltaCdcSubmitHook, "_query_yarn_application_status", lambda *_: made.answer())
     monkeypatch.setattr("time.sleep", lambda _: None)
     extra = {"deploy-mode": "cluster", "yarn_resourcemanager_webapp_address": "http://localhost:1"}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import jinja2
 import pytest
 from airflow.sdk import DAG, task, task_group
+from airflow.sdk.definitions._internal.expandinput import DictOfListsExpandInput
 from airflow.sdk.definitions._internal.types import NOTSET, SET_DURING_EXECUTION
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -418,3 +420,30 @@ def test_what_is_no_operation(given: Any) -> None:
     with pytest.raises(InvalidConfiguration, match="give a list of names") as failed:
         Condition.of(operations=given)
     assert failed.value.argument == "operations"
+
+
+def test_a_mapped_value_of_another_task_is_no_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another system wrote it: a template in it would read variables and connections."""
+    text = "name <> '{{ var.value.lake_password }}'"
+    with DAG("d"):
+
+        @task
+        def predicates() -> list[str]:
+            return [text]
+
+        partial = DeltaReadChangesOperator.partial(
+            task_id="read", pipeline="p", table="{{ 'a' }}/lake", staging="/s"
+        )
+        mapped = partial.expand(where=predicates())
+    value = text[:1] + text[1:]
+    resolved = ({"where": value}, {id(value)})
+    monkeypatch.setattr(DictOfListsExpandInput, "resolve", lambda *_: resolved)
+    context: Any = {
+        "var": {"value": {"lake_password": "secret"}},
+        "params": {},
+        "ti": SimpleNamespace(map_index=0),
+        "dag": mapped.dag,
+        "dag_run": SimpleNamespace(conf={}),
+    }
+    mapped.render_template_fields(context)
+    assert (context["task"].where, context["task"].table) == (text, "a/lake")

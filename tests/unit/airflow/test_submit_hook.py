@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import select
 import signal
@@ -13,7 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowTaskTimeout
+from airflow.sdk.execution_time.supervisor import WatchedSubprocess
 
+from airflow_delta_cdc.hooks import submit
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from delta_cdc.core.errors import (
     DeployModeUnsupported,
@@ -41,6 +45,35 @@ def test_a_connect_connection_is_refused(connect: Connect) -> None:
     conn_id = connect(conn_type="spark_connect", host="sc://server")
     with pytest.raises(DeployModeUnsupported, match="Spark Connect"):
         DeltaCdcSubmitHook(conn_id=conn_id)
+
+
+@pytest.mark.parametrize(("conn_type", "host"), [("delta", "https://s3.example.com"), ("kafka", "broker")])
+def test_a_connection_of_another_type_is_refused(connect: Connect, conn_type: str, host: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=f"is of type {conn_type}, not of type spark"):
+        DeltaCdcSubmitHook(conn_id=connect(conn_type=conn_type, host=host))
+
+
+def test_a_connection_without_a_host_is_refused(connect: Connect) -> None:
+    with pytest.raises(InvalidConfiguration, match="has no host"):
+        DeltaCdcSubmitHook(conn_id=connect(host=""))
+
+
+@pytest.mark.parametrize("mode", ["Cluster", "clutser"])
+def test_a_misspelt_deploy_mode_is_refused(connect: Connect, mode: str) -> None:
+    """Spark would run the driver in the worker, or fail in each try."""
+    with pytest.raises(InvalidConfiguration, match=mode):
+        DeltaCdcSubmitHook(conn_id=connect(host="yarn", **{"deploy-mode": mode}))
+
+
+@pytest.mark.parametrize("extra", ['{"deploy-mode": "cluster",}', '["cluster"]', "deploy-mode=cluster"])
+def test_an_extra_that_is_no_json_object_is_refused(monkeypatch: pytest.MonkeyPatch, extra: str) -> None:
+    """Airflow takes it for empty, so that the driver would run in the worker."""
+    from airflow.sdk import Connection
+
+    found = Connection(conn_id="spark_test", conn_type="spark", host="yarn", extra=extra)
+    monkeypatch.setattr(DeltaCdcSubmitHook, "get_connection", staticmethod(lambda _: found))
+    with pytest.raises(InvalidConfiguration, match="no JSON object"):
+        DeltaCdcSubmitHook(conn_id="spark_test")
 
 
 @pytest.mark.parametrize("where", ["connection", "operator"])
@@ -210,6 +243,12 @@ def test_only_our_lines_are_shown_and_all_are_kept(
     assert len((tmp_path / "spark.log").read_text().splitlines()) == 5
 
 
+def test_the_output_may_have_any_byte(stand_in: StandIn, records: Records, tmp_path: Path) -> None:
+    stand_in.does(r"printf 'caf\351 \377\n'; echo 'delta_cdc| done'")
+    _run(records, tmp_path / "spark.log")
+    assert records.at("info") == ["done"]
+
+
 def test_a_dead_application_is_explained_in_a_few_lines(
     stand_in: StandIn, records: Records, tmp_path: Path
 ) -> None:
@@ -276,6 +315,76 @@ def test_kill_ends_the_application_and_its_children(
     assert isinstance(raised[0], JobFailed)
     assert "killed" in str(raised[0])
     assert hook._submit_sp.poll() in (-signal.SIGTERM, -signal.SIGKILL)
+
+
+class _TimesOut(Records):
+    """A log in which Airflow's timeout of a task comes up, which may be anywhere in the main thread."""
+
+    def info(self, message: str, *args: Any, **_: Any) -> None:
+        if "running" in (message % args if args else message):
+            raise AirflowTaskTimeout("Timeout")
+
+
+def test_a_timeout_ends_the_application_on_the_cluster(stand_in: StandIn, connect: Connect) -> None:
+    """Airflow calls on_kill after the timeout; then the process, which shows what to kill, is gone."""
+    killed, yarn = stand_in.folder / "killed", stand_in.folder / "yarn"
+    yarn.write_text(f'#!/bin/sh\necho "$@" >> {killed}\n')
+    yarn.chmod(0o755)
+    stand_in.does("echo 'Submitted application application_1_0001'\necho 'delta_cdc| running'\nexec sleep 60")
+    extra = {"deploy-mode": "cluster", "spark-binary": "spark3-submit"}
+    hook = DeltaCdcSubmitHook(conn_id=connect(host="yarn", **extra))
+    hook._log = _TimesOut()  # type: ignore[assignment]
+    with pytest.raises(AirflowTaskTimeout):
+        hook.submit("job.py")
+    hook.on_kill()
+    assert killed.read_text().splitlines() == ["application -kill application_1_0001"]
+
+
+def test_a_kill_ends_before_the_supervisor_gives_up() -> None:
+    """It sends SIGKILL to the task, which then cannot end a JVM that ignores SIGTERM."""
+    delay = inspect.signature(WatchedSubprocess.kill).parameters["escalation_delay"].default
+    assert 2 * submit.KILL_GRACE > delay > submit.KILL_GRACE + 1
+
+
+def test_a_cluster_that_does_not_answer_does_not_hold_up_a_kill(
+    stand_in: StandIn, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submit, "KILL_GRACE", 0.2)
+    yarn = stand_in.folder / "yarn"
+    yarn.write_text("#!/bin/sh\nexec sleep 60\n")
+    yarn.chmod(0o755)
+    stand_in.does("echo 'Submitted application application_1_0001'\necho 'delta_cdc| running'\nexec sleep 60")
+    extra = {"deploy-mode": "cluster", "spark-binary": "spark3-submit"}
+    hook = DeltaCdcSubmitHook(conn_id=connect(host="yarn", **extra))
+    thread, raised = _start(hook, stand_in)
+    hook.on_kill()
+    thread.join(20)
+    assert "was killed" in str(raised[0])
+
+
+def test_a_kill_before_the_start_prevents_it(stand_in: StandIn) -> None:
+    """The signal may come while the files of the run are being written."""
+    hook = DeltaCdcSubmitHook(conn_id=None)
+    hook.on_kill()
+    with pytest.raises(JobFailed, match="was killed"):
+        hook.submit("job.py")
+    assert not stand_in.was_started
+
+
+def test_a_kill_during_the_start_ends_it(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in.does("exec sleep 60")
+    hook = DeltaCdcSubmitHook(conn_id=None)
+    build = hook._build_spark_submit_command
+
+    def signalled(application: str) -> list[str]:
+        command = build(application)
+        hook.on_kill()
+        return command
+
+    monkeypatch.setattr(hook, "_build_spark_submit_command", signalled)
+    with pytest.raises(JobFailed, match="was killed"):
+        hook.submit("job.py")
+    assert hook.exit_code is not None
 
 
 def test_kill_before_start_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -10,7 +11,7 @@ import pytest
 
 from delta_cdc import job
 from delta_cdc.core.errors import JobFailed
-from delta_cdc.core.spec import BatchSpec, IngestSpec, JobResult
+from delta_cdc.core.spec import BatchSpec, EnableSpec, IngestSpec, JobResult
 from tests.support.ingest_model import World
 
 if TYPE_CHECKING:
@@ -141,3 +142,34 @@ def test_files_are_read_alone_when_nothing_else_is(
     assert most == {True: 1, False: 2}
     assert set(done[:2]) == {"two", "four"}
     assert done[2:] == ["one", "three"]
+
+
+def test_a_timeout_of_the_task_waits_for_no_part() -> None:
+    """Over Spark Connect, the parts run in threads of the worker."""
+    began, release = threading.Barrier(3, timeout=30), threading.Event()
+
+    class TimesOut(BaseException):
+        pass
+
+    def timed_out(*_: Any) -> None:
+        # In the main thread, once two parts run.
+        began.wait()
+        raise TimesOut
+
+    def run_one(*_: Any) -> JobResult:
+        began.wait()
+        release.wait(30)
+        return JobResult("committed")
+
+    part = EnableSpec(run_id="r", tables=("/t",), properties={})
+    batch = BatchSpec(run_id="r", parts=(part,) * 4, parallel=2)
+    previous = signal.signal(signal.SIGALRM, timed_out)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(TimesOut):
+            job._run_parts(batch, run_one, None, None)
+        assert not release.is_set(), "the running parts have not ended"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        release.set()
