@@ -13,6 +13,7 @@ import signal
 import subprocess
 import threading
 from collections import deque
+from contextlib import ExitStack
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -416,13 +417,11 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
 
     def _sorted_lines(self, lines: Iterable[str], log: Any) -> Iterator[str]:
         """Log the engine's lines, write every line to the file, and keep those that may explain an error."""
-        # Unbuffered, line by line: if an application hangs, its last line helps most.
-        target = self._log_file.open("a", buffering=1, encoding="utf-8") if self._log_file else None
-        try:
+        with ExitStack() as stack:
+            write = self._file_writer(stack, log)
             for raw in lines:
                 line = raw.rstrip("\r\n")
-                if target is not None:
-                    target.write(line + "\n")
+                write(line)
                 if line.startswith(engine.LINE_PREFIX):
                     log.info("%s", line[len(engine.LINE_PREFIX) :])
                     continue
@@ -432,9 +431,29 @@ class DeltaCdcSubmitHook(SparkSubmitHook):
                 if self.is_cluster and self._yarn_application_id:
                     # spark-submit has sent the confs to the cluster. Only then does it print the id.
                     self._delete_secrets()
-        finally:
-            if target is not None:
-                target.close()
+
+    def _file_writer(self, stack: ExitStack, log: Any) -> Callable[[str], None]:
+        """Return a function that appends a line to the file of the log; a full disk ends the file, not Spark.
+
+        :param stack: closes the file
+        """
+        if self._log_file is None:
+            return lambda _: None
+        # Without a buffer: if an application hangs, its last line helps most.
+        target = stack.enter_context(self._log_file.open("ab", buffering=0))
+        is_whole = True
+
+        def write(line: str) -> None:
+            nonlocal is_whole
+            if not is_whole:
+                return
+            try:
+                target.write(f"{line}\n".encode())
+            except OSError as error:
+                is_whole = False
+                log.warning("The log of Spark ends here, because its file cannot be written: %s", error)
+
+        return write
 
     def _delete_secrets(self) -> None:
         while self._secrets:

@@ -249,6 +249,15 @@ def test_the_output_may_have_any_byte(stand_in: StandIn, records: Records, tmp_p
     assert records.at("info") == ["done"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_does_not_end_the_application(stand_in: StandIn, records: Records) -> None:
+    stand_in.does(f"{_OUTPUT}\necho 'delta_cdc| done'")
+    _run(records, Path("/dev/full"))
+    assert records.at("info")[-1] == "done"
+    (warning,) = records.at("warning")
+    assert "No space left" in warning
+
+
 def test_a_dead_application_is_explained_in_a_few_lines(
     stand_in: StandIn, records: Records, tmp_path: Path
 ) -> None:
