@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.integration.apply.test_set_aside import BY_N, INVALID, Orders, made
+from tests.integration.apply.test_set_aside import BY_N, INVALID, REPLAY, Orders, made
+from tests.support.engine import table_rows
 from tests.support.random_logs import seeds
 
 if TYPE_CHECKING:
@@ -127,6 +128,15 @@ class Story:
     def place(self, row: Row) -> int | None:
         return row[2] if self.own else self.version
 
+    def begin(self) -> int:
+        """Make the version that is loaded, and load it with a limit, which is returned."""
+        self.orders.sql("DELETE FROM {}")
+        self.version = LOADED
+        self.load()
+        limit: int = self.draw.choice(LIMITS)
+        self.run(limit)
+        return limit
+
     def load(self) -> None:
         self.rows = {key: self.drawn(key) for key in KEYS if self.draw.random() < 0.6}
         self.orders.sql(f"INSERT INTO {{}} VALUES {_values(self.rows.values())}")
@@ -170,11 +180,11 @@ class Story:
             found[row[0]].append(row)
         for key in KEYS:
             expected = self.model.history[key]
-            assert sorted(found[key], key=lambda row: row[2]) == expected, self.told(key)
+            assert sorted(found[key], key=lambda row: row[2]) == expected, self.described(key)
         stored = Counter((reason, int(key), amount) for reason, key, amount in self.orders.aside())
-        assert stored == Counter((why, key, raw[1]) for why, key, raw in self.model.aside), self.told()
+        assert stored == Counter((why, key, raw[1]) for why, key, raw in self.model.aside), self.described()
 
-    def told(self, key: int | None = None) -> str:
+    def described(self, key: int | None = None) -> str:
         return "\n".join([*self.text, *map(str, self.model.events.get(key or 0, ()))])
 
 
@@ -190,11 +200,7 @@ def test_histories_are_those_of_the_model(spark: SparkSession, tmp_path: Path, s
     options = {**BY_N, **INVALID} if own else {"stored_as_scd_type": 2, "except_column_list": ["n"]}
     orders = made(spark, tmp_path, "id INT, amount INT, n INT", "(0, 0, 0)", **options)
     story = Story(orders, draw, own=own)
-    orders.sql("DELETE FROM {}")
-    story.version = LOADED
-    story.load()
-    limit: int | None = draw.choice(LIMITS)
-    story.run(limit)
+    limit: int | None = story.begin()
     story.model.applied(0, limit)
     story.expect_equal()
     for _ in range(ROUNDS):
@@ -213,13 +219,53 @@ def test_histories_are_those_of_the_model(spark: SparkSession, tmp_path: Path, s
             story.expect_equal()
         elif choice < 0.7 and story.model.aside:
             limit = draw.choice((None, *LIMITS))
-            story.run(limit, mode="repair", repair={"quarantined": True})
+            story.run(limit, **REPLAY)
             story.model.replayed(limit)
             story.expect_equal()
     if story.model.aside:
-        story.run(None, mode="repair", repair={"quarantined": True})
+        story.run(None, **REPLAY)
         story.model.replayed(None)
         story.expect_equal()
     for key in KEYS:
         whole = intervals(key, story.model.valid(key, 0, None), [])
         assert story.model.history[key] == whole, "at the end, nothing is missing"
+
+
+class Unruled(Orders):
+    """The same source, and a target of its own."""
+
+    @property
+    def target(self) -> str:
+        return str(self.folder / "unruled")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "seed"), [("soft", 1), ("soft", 2), ("new_version", 1)])
+def test_deleted_rows_that_stay_are_those_of_a_target_without_rules(
+    spark: SparkSession, tmp_path: Path, mode: str, seed: int
+) -> None:
+    """Such a row begins before a delete that marks it, and may be repaired from a version between the two."""
+    draw = random.Random(f"deleted rows {seed}")
+    options = {"stored_as_scd_type": 2, "except_column_list": ["n"], "delete_mode": mode}
+    orders = made(spark, tmp_path, "id INT, amount INT, n INT", "(0, 0, 0)", **options)
+    story = Story(orders, draw, own=False)
+    story.begin()
+    for _ in range(4):
+        for _ in range(draw.randint(1, 2)):
+            story.change()
+        story.run(draw.choice(LIMITS))
+        choice = draw.random()
+        if choice < 0.6:
+            since = draw.randint(LOADED + 1, story.version)
+            story.run(draw.choice(LIMITS), mode="repair", starting_version=since)
+        elif choice < 0.8:
+            story.run(draw.choice(LIMITS), **REPLAY)
+    story.run(None, **REPLAY)
+    assert orders.aside() == []
+    unruled = Unruled(spark, tmp_path, options)
+    unruled.run(pipeline="unruled", initial_load={"from_version": LOADED + 1})
+    found, expected = (
+        Counter(tuple(sorted(row.items(), key=str)) for row in table_rows(spark, uri))
+        for uri in (orders.target, unruled.target)
+    )
+    assert found == expected, story.described()

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.adapters import DELETE, TRUNCATE, UPSERT
 from delta_cdc.core.errors import InvalidConfiguration, NullSequence, SequenceNotIncreasing
-from delta_cdc.core.sql import PLAN_PREFIX
+from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.steps import Keys
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import (
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 _LAST, _OPEN = f"{PLAN_PREFIX}last", f"{PLAN_PREFIX}open"
+_DELETED_AT, _MARKED = f"{PLAN_PREFIX}deleted_at", f"{PLAN_PREFIX}marked"
 
 
 def reload(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
@@ -355,7 +356,31 @@ def _beyond_target(
     firsts = firsts.unionByName(applied.select(*shape.key_columns, history.FIRST))
     firsts = firsts.groupBy(*shape.key_columns).agg(F.min(history.FIRST).alias(history.FIRST))
     bases, overlapping = history.since(existing, firsts, shape)
+    if shape.flag:
+        bases = _as_before(bases, valid, shape)
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
     entries = timeline.of_target(bases, entries, shape).unionByName(entries)
     desired = history.history_rows(history.runs(entries, shape))
     return from_events.by_start(desired, overlapping, shape)
+
+
+def _as_before(bases: DataFrame, valid: DataFrame, shape: Shape) -> DataFrame:
+    """Return rows of the target without the marks of deletes that are applied again.
+
+    A row that a delete marks stays the same row.
+
+    :param bases: rows that began before the valid events
+    """
+    deletes = valid.where(F.col(events.KIND) == DELETE)
+    deletes = deletes.select(*shape.key_columns, F.col(states.SEQUENCE).alias(_DELETED_AT))
+    ends = F.col(difference.FOUND_END)
+    marked = bases.join(deletes, on=list(shape.keys)).where(ends.isNull() | (F.col(_DELETED_AT) < ends))
+    marked = marked.select(*shape.key_columns).distinct().withColumn(_MARKED, F.lit(True))
+    joined = bases.join(marked, on=list(shape.keys), how="left")
+    is_marked = F.coalesce(F.col(_MARKED), F.lit(False))
+    plain = F.col(difference.FOUND).withField(quote(shape.flag), F.lit(False))
+    columns = {
+        difference.FOUND: F.when(is_marked, plain).otherwise(F.col(difference.FOUND)),
+        FOUND_DELETED: F.col(FOUND_DELETED) & ~is_marked,
+    }
+    return joined.withColumns(columns).drop(_MARKED)
