@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, named_tables
 from airflow_delta_cdc.files import configuration
-from airflow_delta_cdc.lookups import each_located, located
+from airflow_delta_cdc.lookups import each_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError
@@ -67,7 +67,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Read the logs, do the work that is due, and return one dict per table."""
         names = named_tables(self, "table", "tables")
-        locations = located(self, context, names)
+        locations = each_located(self, context, names)
         consumers = self._located(context, self._consumers(context))
         plans = {name: self._planned(context, locations[name], consumers) for name in names}
         options = self.options_of_storage()
@@ -97,8 +97,11 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return []
 
     def _planned(
-        self, context: Context, table: str, consumers: Sequence[Consumer]
+        self, context: Context, table: str | DeltaCdcError, consumers: Sequence[Consumer]
     ) -> JobPlan[Part, dict[str, Any]] | DeltaCdcError:
+        """Return the plan of a table, or the error of its location or its log."""
+        if isinstance(table, DeltaCdcError):
+            return table
         try:
             plan = self.plan(context, table, consumers)
         except DeltaCdcError as error:

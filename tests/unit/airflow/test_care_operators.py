@@ -25,7 +25,15 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.spec import BatchSpec, EraseSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
+from delta_cdc.core.spec import (
+    BatchSpec,
+    EraseSpec,
+    ExpireSpec,
+    JobResult,
+    OptimizeSpec,
+    ResolveSpec,
+    VacuumSpec,
+)
 from tests.support.logs import LogTable, seal
 from tests.support.tables import Tables
 
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import Spec
     from tests.unit.airflow.conftest import Records
 
+GONE = "main.sales.gone"
 LOG = ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="at")
 
 
@@ -52,10 +61,13 @@ class Spark:
         self.applications = 0
         self.specs: list[Any] = []
         self.answers: dict[str, JobResult] = {}
+        self.tables: list[dict[str, Any]] = []
         monkeypatch.setattr(DeltaCdcOperator, "run_job", lambda _, context, spec: self.run(spec))
         monkeypatch.setattr(DeltaCdcOperator, "forget_job", lambda _, context: None)
 
     def run(self, spec: Spec) -> JobResult:
+        if isinstance(spec, ResolveSpec):
+            return JobResult("committed", tables=tuple(self.tables))
         assert isinstance(spec, BatchSpec)
         self.applications += 1
         self.specs.extend(spec.parts)
@@ -118,6 +130,14 @@ def test_several_tables_share_one_application(tables: Tables, spark: Spark, tmp_
     spark.run = lambda spec: JobResult("failed", error=why.to_dict())  # type: ignore[method-assign]
     with pytest.raises(TableNotFound, match="no session"):
         DeltaOptimizeOperator(task_id="t", tables=[tables.source.uri, more.uri]).execute(context())
+
+
+def test_a_name_that_is_gone_does_not_stop_the_other_tables(tables: Tables, spark: Spark) -> None:
+    spark.tables = [{"table": GONE, "error": TableNotFound(f"{GONE} does not exist.", remedy="x.").to_dict()}]
+    operator = DeltaOptimizeOperator(task_id="t", tables=[tables.source.uri, GONE])
+    with pytest.raises(TableNotFound, match=GONE):
+        operator.execute(context())
+    assert [spec.table_uri for spec in spark.specs] == [tables.source.uri]
 
 
 # -- vacuum ----------------------------------------------------------------------------------------
