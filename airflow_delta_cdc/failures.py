@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from delta_cdc.core.errors import DeltaCdcError, JobFailed, JobRefused
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed, JobRefused
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -26,6 +26,20 @@ _AIRFLOWS_LINE = "Task failed with exception"
 def described(error: DeltaCdcError) -> str:
     """Return an error for people: its name and message, and the remedy on a line of its own."""
     return f"{type(error).__name__}: {error.message.rstrip()}\nRemedy: {error.remedy}"
+
+
+def unrendered(pipeline: str, reason: object, then: str) -> InvalidConfiguration:
+    """Return the error of a pipeline whose templates cannot be rendered.
+
+    :param reason: the error of the template, or a text about it
+    :param then: the second sentence of the remedy
+    """
+    if isinstance(reason, Exception):
+        reason = f"{type(reason).__name__}: {reason}"
+    return InvalidConfiguration(
+        f"Cannot render the templates of {pipeline}: {reason}.",
+        remedy=f"correct the templates, or the values that they use. {then}",
+    )
 
 
 def log_named_errors() -> None:

@@ -28,7 +28,9 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     First, the task reads the consumers' watermarks from their targets. If a consumer would lose a version
     that it has not read, the task fails with its name, and does not change the table; with
     ``extend_retention``, it raises the property instead. A pipeline in ``config`` that has not run yet needs
-    no version; ``note`` names it. If there is nothing to delete, the task starts no process.
+    no version; ``note`` names it. But one whose tables have templates may have run: its own DAG may render
+    them to other locations. So the task fails for it until its target has a watermark. If there is nothing to
+    delete, the task starts no process.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``retention``, ``files`` and ``bytes`` (of the deleted files; in a dry run, of the files to delete, at

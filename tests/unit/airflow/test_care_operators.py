@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import jinja2
 import pytest
 
 from airflow_delta_cdc.operators import (
@@ -188,6 +190,45 @@ def test_consumers_by_a_configuration(tables: Tables, spark: Spark, monkeypatch:
     with pytest.raises(VacuumWouldLose, match=r"p \(.*version 6"):
         operator.execute(context(dag=dag))
     assert spark.specs == []
+
+
+@pytest.mark.parametrize(
+    ("of_p", "of_q", "problem"),
+    [
+        (
+            {"target": "{{ folder }}/{{ id }}"},
+            {},
+            "Pipeline p has not committed .* whose location a template",
+        ),
+        (
+            {"source": "{{ folder }}/a-{{ id }}", "target": "{{ folder }}/b-{{ id }}"},
+            {},
+            "Pipeline p has not",
+        ),
+        ({"target": "{{ 1 / 0 }}"}, {}, "Cannot render the templates of p: ZeroDivisionError"),
+        ({"source": "{{ 1 / 0 }}", "target": "{{ folder }}/{{ id }}"}, {}, "the templates of p: Zero"),
+        ({}, {"target": "{{ 1 / 0 }}"}, None),
+        ({}, {"where": "{{ 1 / 0 }}"}, None),
+    ],
+)
+def test_a_consumer_with_templates_of_another_dag(
+    tables: Tables, spark: Spark, monkeypatch: pytest.MonkeyPatch, of_p: Any, of_q: Any, problem: str | None
+) -> None:
+    """What another DAG renders differently, or this one cannot render, may have run."""
+    folder = Path(tables.source.uri).parent
+    p = {"source": tables.source.uri, "target": tables.target.uri, "keys": ["id"], **of_p}
+    q = {"source": f"{folder}/else", "target": f"{folder}/q", "keys": ["id"], **of_q}
+    (folder / "pipelines.yaml").write_text(json.dumps({"pipelines": {"p": p, "q": q}}))
+    operator = DeltaVacuumOperator(task_id="t", table=tables.source.uri, config="pipelines.yaml")
+    monkeypatch.setattr(operator, "get_template_env", lambda *_, **__: jinja2.Environment())
+    dag = SimpleNamespace(fileloc=str(folder / "dag.py"))
+    given = context(dag=dag, folder=str(folder), id="maintenance")
+    if problem is None:
+        operator.execute(given)
+    else:
+        with pytest.raises(VacuumWouldLose, match=problem):
+            operator.execute(given)
+    assert bool(spark.specs) == (problem is None)
 
 
 def test_who_is_named_has_to_be_the_one(tables: Tables, spark: Spark, tmp_path: Path) -> None:
