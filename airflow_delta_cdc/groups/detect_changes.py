@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from airflow_delta_cdc import engine, publishing
 from airflow_delta_cdc.announced import announced_by_group, knows_events
-from airflow_delta_cdc.failures import described
+from airflow_delta_cdc.failures import described, masked
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
@@ -234,7 +234,9 @@ def _located(table: Mapping[str, Any], pipeline_job: PipelineJob) -> dict[str, s
 
 
 def _shortened(text: str) -> str:
-    """Return a text of limited length; a longer one ends after a whole word, with "…"."""
+    """Return a text of limited length, without secrets; a longer one ends after a whole word, with "…"."""
+    # First: a shortened text could end in a part of a secret.
+    text = masked(text)
     if len(text) <= _MOST_OF_A_LINE:
         return text
     start = text[:_MOST_OF_A_LINE]

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.log import mask_secret
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
@@ -26,6 +27,7 @@ from delta_cdc.core.errors import (
     ConfigurationChanged,
     InvalidConfiguration,
     JobFailed,
+    LimitExceeded,
     NullKey,
     TableNotFound,
     TablesFailed,
@@ -439,6 +441,40 @@ def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) 
     for answers in (failed, done):
         Flow(monkeypatch, *answers)
         assert len(json.dumps(run_spark([item(name) for name in names], context()))) <= 48 * 1024
+
+
+@pytest.mark.parametrize("number", [600, 1000])
+def test_the_error_of_one_of_many_tables_stays_itself(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    names = [f"t{at}" for at in range(number)]
+    error = LimitExceeded("It would delete 5 rows.", remedy="approve it.", approval="12-0a1b2c3d4e5f")
+    done = [PipelineResult(pipeline=name, applied=applied(name)) for name in names[1:]]
+    Flow(monkeypatch, PipelineResult(pipeline=names[0], error=error), *done)
+    answers = run_spark([item(name) for name in names], context())
+    assert xcoms.error_of(xcoms.answer(answers, names[0], S1)).to_dict() == error.to_dict()
+    failed = [PipelineResult(pipeline=name, error=error) for name in names]
+    Flow(monkeypatch, *failed)
+    answers = run_spark([item(name) for name in names], context())
+    raised = xcoms.error_of(xcoms.answer(answers, names[0], S1))
+    assert (type(raised), raised.approval) == (LimitExceeded, "12-0a1b2c3d4e5f"), "shortened"
+
+
+def test_the_xcoms_of_a_group_have_no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mask_secret("hunter2-of-the-lake")
+    # The second one is where a text is shortened: nothing masks a part of a secret.
+    text = f"hunter2-of-the-lake {'x' * 965} hunter2-of-the-lake"
+    error = InvalidConfiguration(text, remedy=text)
+    Flow(monkeypatch, PipelineResult(pipeline="a", error=error))
+    given = context()
+    run_spark([item("a")], given)
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("delta_cdc.run.table_arguments.requests", fails)
+    work, summaries = detect(table(tmp_path, "a"))
+    assert summaries["a"]["status"] == "failed"
+    for value in (given["ti"].pushed, work, summaries):
+        assert "hunter2" not in str(value)
 
 
 # -- apply ----------------------------------------------------------------------------------------
