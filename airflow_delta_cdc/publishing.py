@@ -227,12 +227,14 @@ def run_pipeline_job(
     pipeline_job: PipelineJob,
     saved_plans: SavedPlans,
     effort: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Run the job of one table, with at most one application per attempt, and publish the outcome.
 
     :param given: arguments of the table, as the task got them
     :param effort: what an earlier task took for the same work
         (:meth:`delta_cdc.run.outcomes.Effort.to_dict`)
+    :param more: other entries of the published dict
     :return: the published dict
     :raises DeltaCdcError: the job failed; the error names the remedy
     """
@@ -254,7 +256,7 @@ def run_pipeline_job(
         context,
         given,
         outcome,
-        {**published(outcome), **total.to_dict()},
+        {**published(outcome), **total.to_dict(), **more},
         forget_plans=partial(forget, pipeline_job, outcome, saved_plans),
     )
 
@@ -309,11 +311,13 @@ def would_do(
     context: Context,
     pipeline_job: PipelineJob,
     applied: dict[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Plan what a job would ingest and apply; write nothing, and save no plan.
 
     :param pipeline_job: its apply, if it has one, is a dry run
     :param applied: the published dict of that dry run, if it has already run
+    :param more: other entries of the published dict
     :return: the published dict
     """
     say = partial(operator.log.info, "%s: %s", pipeline_job.pipeline)
@@ -334,7 +338,7 @@ def would_do(
         say("There is no log yet, so there is nothing to apply.")
     if applied is not None:
         would = {**applied, "dry_run": {**would["dry_run"], **applied["dry_run"]}}
-    return shown(operator, context, would)
+    return shown(operator, context, {**would, **more})
 
 
 def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:

@@ -131,16 +131,16 @@ class DetectChangesOperator(GroupOperator):
         }
         for pipeline, lag in lags.items():
             emit_lag(pipeline, lag)
-        summaries = {one.pipeline: _summary(one, lags[one.pipeline]) for one in changes}
+        stamp = uuid.uuid4().hex[:12]
+        summaries = {one.pipeline: _summary(one, lags[one.pipeline], stamp) for one in changes}
         summaries |= {
-            one.pipeline: Summary(status="left out", target=engine.written_table(one))
+            one.pipeline: Summary(status="left out", target=engine.written_table(one), stamp=stamp)
             for one in other_jobs
             if one.error is None
         }
         context["ti"].xcom_push(key="tables", value=codec.encoded(summaries))
         if run.explicit:
             _raise_first(changes)
-        stamp = uuid.uuid4().hex[:12]
         return [
             codec.encoded(self._item(table, one, pipeline_job, stamp))
             for table, pipeline_job, one in zip(selected, selected_jobs, changes, strict=True)
@@ -251,7 +251,7 @@ def _status(changes: DetectedChanges) -> Literal["work", "nothing", "failed"]:
     return "work" if changes.has_work else "nothing"
 
 
-def _summary(changes: DetectedChanges, lag: dict[str, Any] | None) -> Summary:
+def _summary(changes: DetectedChanges, lag: dict[str, Any] | None, stamp: str) -> Summary:
     return Summary(
         status=_status(changes),
         target_version=changes.target_version,
@@ -261,6 +261,7 @@ def _summary(changes: DetectedChanges, lag: dict[str, Any] | None) -> Summary:
         announced=changes.announced,
         found=_shortened(changes.found) if changes.has_work or changes.error else "",
         lag=lag,
+        stamp=stamp,
     )
 
 

@@ -94,6 +94,7 @@ class Summary:
     :param announced: the numbers of the seals of ``log`` and ``target`` that events have announced
     :param found: the work or the error, for people
     :param lag: for people, too
+    :param stamp: id of the detection, as in the :class:`Item`
     """
 
     status: Literal["work", "nothing", "failed", "left out"]
@@ -104,6 +105,7 @@ class Summary:
     announced: dict[str, int] = field(default_factory=dict)
     found: str = ""
     lag: dict[str, Any] | None = None
+    stamp: str = ""
 
 
 def fingerprint(work_fingerprint: str, table: Mapping[str, Any]) -> str:
@@ -199,8 +201,11 @@ def summaries(value: Any) -> dict[str, Summary]:
     return {str(name): _read(Summary, one, f"{what} about {name}") for name, one in value.items()}
 
 
-def published(values: Iterable[Any]) -> dict[str, Mapping[str, Any]]:
-    """Read what the tasks of tables published, by pipeline.
+def published(values: Iterable[Any], summaries: Mapping[str, Summary]) -> dict[str, Mapping[str, Any]]:
+    """Read what the tasks of tables published about the detections of some summaries, by pipeline.
+
+    After a clear, there may be fewer tasks. Airflow keeps the XComs of those that are gone, also if another
+    task has published about the same pipeline since. A task of an older release published no stamp.
 
     :raises InvalidXCom: a value is no published dict
     """
@@ -215,7 +220,9 @@ def published(values: Iterable[Any]) -> dict[str, Mapping[str, Any]]:
             raise _invalid(what, f"log_version is {type(version).__name__}, not int")
         if not isinstance(value.get("ingested", value), dict):
             raise _invalid(what, "its ingested is no dict")
-        found[value["pipeline"]] = value
+        summary = summaries.get(value["pipeline"])
+        if summary is None or value.get("stamp") in (None, summary.stamp):
+            found[value["pipeline"]] = value
     return found
 
 

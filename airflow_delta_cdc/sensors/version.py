@@ -177,7 +177,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
             if news is not None:
                 return news.to_dict()
             # The triggerer cannot read the baseline: it has neither the state store nor the pipeline's copy.
-            trigger = baseline and self._if_possible(self._trigger, context, baseline)
+            trigger = None if baseline is None else self._if_possible(self._trigger, context, baseline)
         left = self.timeout if until is None else max(0.0, until - time.time())
         timeout = timedelta(seconds=left)
         if trigger is not None:
@@ -241,7 +241,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
     # -- one look -------------------------------------------------------------------------------
     def _look_if_possible(self, context: Context) -> tuple[_Baseline | None, News | None]:
         baseline = self._if_possible(self._baseline, context)
-        return baseline, baseline and self._if_possible(self._look, context, baseline)
+        return baseline, None if baseline is None else self._if_possible(self._look, context, baseline)
 
     def _if_possible(self, step: Callable[..., T | None], *given: Any) -> T | None:
         """Return the result of a step; None after an error that may pass: the sensor looks again later."""

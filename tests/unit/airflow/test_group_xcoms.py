@@ -304,7 +304,10 @@ READERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "work": ([item("a"), item("b", located={"target": "/lake/b"})], lambda one: xcoms.items(one, ["a", "b"])),
     "answer": ({"a": ANSWER}, lambda one: xcoms.answer(one, "a", S1)),
     "summaries": ({"a": SUMMARY, "b": SUMMARY}, xcoms.summaries),
-    "published": ([applied("a").to_dict()], lambda one: xcoms.published(one if type(one) is list else [one])),
+    "published": (
+        [applied("a").to_dict()],
+        lambda one: xcoms.published(one if type(one) is list else [one], {}),
+    ),
 }
 
 

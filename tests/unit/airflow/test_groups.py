@@ -516,7 +516,7 @@ def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.Monke
     (pipeline_job,) = flow.pipeline_jobs
     assert pipeline_job.since == 3
     assert answer == given["ti"].pushed["return_value"]
-    assert answer["target_version"] == 2
+    assert (answer["target_version"], answer["stamp"]) == (2, S1)
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/a"]
     assert ("file:///lake/s", "committed:a") in given["asset_state_store"].kept
@@ -590,7 +590,8 @@ def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPa
     shown = {"applied": False, "pipeline": "a", "dry_run": {"steps": ["s"], "statements": [], "counts": {}}}
     given = answered(status="planned", dry_run=shown)
     given["params"] = {"dry_run": True}
-    assert task(item("a", table=plain("a", dry_run=True))).execute(given) == shown
+    found = task(item("a", table=plain("a", dry_run=True))).execute(given)
+    assert found == {**shown, "stamp": S1}
     assert flow.calls == 0
     assert given["asset_state_store"].kept == given["task_state_store"].kept == {}
 
@@ -682,6 +683,29 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
     assert list(found) == sorted(found)
     (event,) = given["outlet_events"][group_alias("g")].asset_alias_events
     assert event.extra == {"group": "g", "tables": found}
+
+
+def test_a_task_that_a_clear_removed_publishes_nothing(tmp_path: Path) -> None:
+    """Airflow keeps the XCom of a map index that is no more, whatever the tasks of today published."""
+    log = {"log": str(tmp_path / "log"), "adapter_options": {"sequence_by": "n"}, "target": None}
+    names = ("again", "idle")
+    tables = [{**table(tmp_path, name), **log} for name in names]
+    old = [{**ingested(name).to_dict(), "log_version": 4, "stamp": S1} for name in names]
+    new = {**old[0], "log_version": 9, "stamp": S2}
+    summaries = {name: {"status": "nothing", "target_version": 12, "stamp": S2} for name in names}
+    given = context(ti=Ti(**{"detect_changes.tables": summaries, "apply.return_value": [new, *old]}))
+    found = publish(given, *tables)
+    assert {name: one["target_version"] for name, one in found.items()} == {"again": 9, "idle": 12}
+
+
+def test_a_dry_run_writes_no_manifest(lake: list[dict[str, Any]], tmp_path: Path) -> None:
+    _, summaries = detect(*lake, dry_run=True)
+    others = {"detect_changes.tables": summaries, "apply.return_value": None}
+    for params in ({"dry_run": True}, {}):
+        assert not (tmp_path / "sales.json").exists()
+        given = context(ti=Ti(**others), params=params)
+        publish(given, *lake, manifest=str(tmp_path / "sales.json"))
+    assert (tmp_path / "sales.json").exists()
 
 
 def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:
