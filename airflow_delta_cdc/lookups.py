@@ -113,7 +113,7 @@ def _looked_up(
     operator.log.info("Looking up the location of %s in Spark's catalog", ", ".join(names))
     new = tuple(targets[name] for name in names if name in targets)
     try:
-        result = operator.run_to_end(
+        result = operator.run_apart(
             context, engine.ResolveSpec(run_id=context["run_id"], tables=tuple(names), targets=new)
         )
     except DeltaCdcError as error:
