@@ -48,6 +48,7 @@ class RunSparkOperator(GroupOperator):
     :param detection: id of that task, which has the arguments of the tables
     :param parallel: the number of tables processed at once
     :raises TablesFailed: the application died before all tables were done
+    :raises ConfigurationChanged: the configuration has none of the tables that have work
     :raises InvalidXCom: ``work`` is not what ``detect_changes`` returned
     """
 
@@ -67,7 +68,7 @@ class RunSparkOperator(GroupOperator):
         detection = detecting(self, self.detection)
         run = detection.form(context)
         chosen = detection.chosen(run)
-        found = [item for item in items(self.work, chosen) if not item.failed]
+        found = self._found(chosen)
         if not found:
             self.log.info("No table has work.")
             return {}
@@ -111,6 +112,19 @@ class RunSparkOperator(GroupOperator):
         for saved_plan in saved_plans:
             saved_plan.leave()
         return answer
+
+    def _found(self, chosen: Mapping[str, Any]) -> list[Item]:
+        """Return the items of the application.
+
+        :raises ConfigurationChanged: the configuration has none of the tables that have work
+        """
+        found, gone = items(self.work, chosen)
+        if gone and not found:
+            raise gone[0]
+        for error in gone:
+            # The table's own task fails.
+            self.log.warning("%s", described(error))
+        return [item for item in found if not item.failed]
 
 
 def _part_for_spark(

@@ -283,6 +283,16 @@ def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]])
         one.execute(context())
 
 
+def test_a_pipeline_that_was_renamed_during_a_run_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
+    answers = run_spark([item("a"), item("renamed")], context(), plain("a"))
+    assert ({name: one["status"] for name, one in answers.items()}, flow.calls) == ({"a": "applied"}, 1)
+    with pytest.raises(ConfigurationChanged, match="renamed"):
+        run_spark([item("renamed")], context(), plain("a"))
+    with pytest.raises(ConfigurationChanged, match="renamed"):
+        task(item("renamed"), plain("a")).execute(context())
+
+
 def test_a_template_that_breaks_after_the_detection_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(
         monkeypatch,
