@@ -151,7 +151,7 @@ def item(value: Any, pipelines: Collection[str]) -> Item:
 
 def _gone(pipeline: str) -> ConfigurationChanged:
     return ConfigurationChanged(
-        f"The run does not include a pipeline {pipeline[:100]!r}, for which detect_changes returned work: the "
+        f"The run does not include a pipeline {pipeline[:100]!r}, for which detect_changes found work: the "
         "configuration has no such pipeline now, or the form of the run does not choose it.",
         remedy="clear the run from its task detect_changes on, with all that follows. If no user changed the "
         "configuration, find out who edits the XComs of this DAG.",
