@@ -376,17 +376,19 @@ def status(outcome: PipelineResult) -> str:
     return "ingested" if outcome.ingested is not None and outcome.ingested.applied else "nothing"
 
 
-def counted(outcomes: Sequence[PipelineResult]) -> str:
+def counted(outcomes: Sequence[PipelineResult], noun: str = "table") -> str:
     """Return the number of tables with each outcome, as text."""
     numbers = Counter(status(outcome) for outcome in outcomes)
     parts = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
-    return f"{plural(len(outcomes), 'table')}: {parts or 'none'}"
+    return f"{plural(len(outcomes), noun)}: {parts or 'none'}"
 
 
-def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) -> None:
-    """Raise one error that lists the errors of all failed tables.
+def raise_failures(outcomes: Sequence[PipelineResult], of: int, others: str) -> None:
+    """Raise one error that lists the errors of some tables.
 
-    :param of: the number of tables, if the outcomes do not include all
+    :param outcomes: those of these tables
+    :param of: the number of all tables
+    :param others: a sentence about the other tables, if there are any
     :raises TablesFailed: a table failed; ``TablesRefused`` if no retry can help
     """
     failed = {outcome.pipeline: outcome.error for outcome in outcomes if outcome.error is not None}
@@ -399,9 +401,8 @@ def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) ->
     lines = "".join(
         f"\n{', '.join(names)}: {error}".replace("\n", "\n  ") for error, names in by_error.items()
     )
-    total = of or len(outcomes)
-    others_text = " The others succeeded." if len(failed) < total else ""
-    text = f"{len(failed)} of {total} tables failed.{others_text}{lines}\n"
+    of_others = f" {others}" if len(failed) < of else ""
+    text = f"{len(failed)} of {of} tables failed.{of_others}{lines}\n"
     if any(error.retryable for error in failed.values()):
         raise TablesFailed(text, remedy="follow the remedy of each error. A retry only does what is left.")
     raise TablesRefused(

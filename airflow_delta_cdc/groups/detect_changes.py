@@ -275,4 +275,4 @@ def _raise_first(detected: Sequence[DetectedChanges]) -> None:
     if len(failed) == 1 and failed[0].error is not None:
         raise failed[0].error
     outcomes = [engine.PipelineResult(pipeline=one.pipeline, error=one.error) for one in failed]
-    publishing.raise_failures(outcomes, len(detected))
+    publishing.raise_failures(outcomes, len(detected), "The run has applied nothing to the others either.")

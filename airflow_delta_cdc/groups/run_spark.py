@@ -108,7 +108,8 @@ class RunSparkOperator(GroupOperator):
         context["ti"].xcom_push(key="return_value", value=answer)
         died = [one for one in outcomes if one.unanswered and isinstance(one.error, JobFailed)]
         # A retry of this task needs the saved plans in the state store; other tasks get them by XCom.
-        publishing.raise_failures(died, len(outcomes))
+        others = [one for one in outcomes if one not in died]
+        publishing.raise_failures(died, len(outcomes), f"{publishing.counted(others, 'other')}.")
         for saved_plan in saved_plans:
             saved_plan.leave()
         return answer

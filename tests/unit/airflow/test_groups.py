@@ -429,6 +429,24 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
     assert run_spark([item("a")], context())["a"]["status"] == "unfinished"
 
 
+def test_an_error_of_some_tables_says_what_became_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, lake: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    Flow(
+        monkeypatch,
+        PipelineResult(pipeline="a", applied=applied("a")),
+        PipelineResult(pipeline="b", error=NullKey("a key is null", remedy="mend it")),
+        PipelineResult(pipeline="c", error=JobFailed("it died", remedy="again"), unanswered=True),
+    )
+    with pytest.raises(TablesFailed, match=r"1 of 3 tables failed\. 2 others: 1 applied, 1 failed\."):
+        run_spark([item("a"), item("b"), item("c")], context())
+    bad = [table(tmp_path, f"bad{at}") for at in range(2)]
+    with pytest.raises(
+        TablesFailed, match=r"2 of 3 tables failed\. The run has applied nothing to the others"
+    ):
+        detect(lake[1], *bad, mode="backfill")
+
+
 def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     dry = {"steps": ["apply: versions 8-9"], "statements": ["MERGE"], "counts": {"inserted": 1}}
     shown = PipelineResult(pipeline="a", applied=replace(applied("a"), applied=False, dry_run=dry))
