@@ -404,7 +404,12 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         submitted = self._runtime if isinstance(self._runtime, SubmitRuntime) else None
         if submitted is not None and submitted.may_still_run:
             return
-        drop_stored_job(context, self.external_id_key)
+        try:
+            drop_stored_job(context, self.external_id_key)
+        except Exception as error:  # noqa: BLE001 - no error of the work, which has ended
+            # With its entries, the next try finds the application again, so that it needs the files.
+            self.log.warning("The application of this task could not be forgotten: %s", error)
+            return
         if submitted is not None:
             submitted.clean_up()
 

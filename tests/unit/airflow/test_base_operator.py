@@ -396,6 +396,18 @@ def test_a_lookup_leaves_the_application_of_an_earlier_try(
     assert run(tracked, store).message == "of the first try"
 
 
+def test_an_api_that_does_not_answer_at_the_end_hides_no_outcome() -> None:
+    class Away(Store):
+        def get(self, key: str, default: Any = None) -> Any:
+            raise RuntimeError("API_SERVER_ERROR: 503")
+
+    context: Any = {"task_state_store": Away()}
+    with operator().application(context):
+        pass
+    with pytest.raises(KeyNotUnique), operator().application(context):
+        raise KeyNotUnique("Two rows share key 1.", remedy="clean the source.")
+
+
 @pytest.mark.parametrize("found", [True, False])
 def test_another_application_is_submitted_again(
     tracked: _Tracked, monkeypatch: pytest.MonkeyPatch, found: bool
