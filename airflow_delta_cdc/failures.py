@@ -11,8 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from airflow.providers.common.compat.sdk import redact
 
-from delta_cdc.core.errors import DeltaCdcError, JobFailed, JobRefused
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed, JobRefused
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -26,6 +27,42 @@ _AIRFLOWS_LINE = "Task failed with exception"
 def described(error: DeltaCdcError) -> str:
     """Return an error for people: its name and message, and the remedy on a line of its own."""
     return f"{type(error).__name__}: {error.message.rstrip()}\nRemedy: {error.remedy}"
+
+
+def masked(text: str) -> str:
+    """Return a text without the secrets that Airflow knows, for an XCom: Airflow itself masks only logs."""
+    return str(redact(text))
+
+
+def for_xcom(error: DeltaCdcError, most: int) -> dict[str, str]:
+    """Return an error as a dict, with the message and the remedy masked and shortened.
+
+    Only these two: a shortened class, or approval, would be another one.
+
+    :param most: the most characters of each
+    """
+
+    def shown(text: str) -> str:
+        # First: a shortened text could end in a part of a secret, which nothing masks any more.
+        text = masked(text)
+        return text if len(text) <= most else f"{text[:most]}… (see the log)"
+
+    texts = {"message": shown(error.message), "remedy": shown(error.remedy)}
+    return {**error.to_dict(), **texts}
+
+
+def unrendered(pipeline: str, reason: object, then: str) -> InvalidConfiguration:
+    """Return the error of a pipeline whose templates cannot be rendered.
+
+    :param reason: the error of the template, or a text about it
+    :param then: the second sentence of the remedy
+    """
+    if isinstance(reason, Exception):
+        reason = f"{type(reason).__name__}: {reason}"
+    return InvalidConfiguration(
+        f"Cannot render the templates of {pipeline}: {reason}.",
+        remedy=f"correct the templates, or the values that they use. {then}",
+    )
 
 
 def log_named_errors() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.names import Location, NameCache
-from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError, JobFailed
 from delta_cdc.core.uris import canonical_uri, is_name
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def each_located(
 
     A path or URI is its own location. A name is looked up in the cache. A cached location counts only if the
     table there still has the cached id, and the name that it had recorded, which its log shows without a JVM.
-    One Spark application looks up all other names.
+    One Spark application looks up all other names. A location that cannot be read is the error of its table
+    alone.
 
     :param operator: provides the Spark
     :param tables: paths, URIs or names of one to three parts
@@ -60,26 +61,32 @@ def each_located(
         be created, which is not cached
     """
     cache = NameCache(context, operator.inlets, operator.log)
-    locations: dict[str, str | DeltaCdcError] = {}
-    missing: list[str] = []
-    tables = list(dict.fromkeys(tables))
     new = {target.name: target for target in targets}
-    for table in tables:
-        name = table.strip()
-        location = _cached(operator, cache, name, new.get(name)) if is_name(name) else table
-        if location is None:
-            missing.append(name)
-        else:
-            locations[table] = location
-    lookups = _looked_up(operator, context, list(dict.fromkeys(missing)), new) if missing else {}
+    known = {table: _known(operator, cache, table, new) for table in dict.fromkeys(tables)}
+    missing = list(dict.fromkeys(table.strip() for table, location in known.items() if location is None))
+    lookups = _looked_up(operator, context, missing, new) if missing else {}
     for lookup in lookups.values():
         if isinstance(lookup, Location) and lookup.table_id:
             cache.set(lookup)
-    for table in tables:
-        if table not in locations:
-            lookup = lookups[table.strip()]
-            locations[table] = lookup.location if isinstance(lookup, Location) else lookup
-    return locations
+    return {
+        table: _location(lookups[table.strip()]) if location is None else location
+        for table, location in known.items()
+    }
+
+
+def _known(
+    operator: DeltaCdcOperator, cache: NameCache, table: str, targets: Mapping[str, TargetName]
+) -> str | DeltaCdcError | None:
+    """Return what is known of a table without Spark: its location, or its error; None if nothing is."""
+    name = table.strip()
+    try:
+        return _cached(operator, cache, name, targets.get(name)) if is_name(name) else table
+    except DeltaCdcError as error:
+        return error
+
+
+def _location(lookup: Location | DeltaCdcError) -> str | DeltaCdcError:
+    return lookup.location if isinstance(lookup, Location) else lookup
 
 
 def _cached(
@@ -106,22 +113,31 @@ def _looked_up(
     operator.log.info("Looking up the location of %s in Spark's catalog", ", ".join(names))
     new = tuple(targets[name] for name in names if name in targets)
     try:
-        result = operator.run_to_end(
+        result = operator.run_apart(
             context, engine.ResolveSpec(run_id=context["run_id"], tables=tuple(names), targets=new)
         )
     except DeltaCdcError as error:
         return dict.fromkeys(names, error)
-    locations: dict[str, Location | DeltaCdcError] = {}
-    for row in result.tables:
-        name = row["table"]
-        if "error" in row:
-            locations[name] = DeltaCdcError.from_dict(row["error"])
-            continue
-        locations[name] = Location(
-            name=name,
-            location=canonical_uri(row["location"]),
-            table_id=row["table_id"],
-            spark_conn_id=operator.spark_conn_id or "",
-            recorded=row.get("recorded", ""),
-        )
-    return locations
+    found = {row["table"]: _looked_up_location(operator, row) for row in result.tables}
+    missing = JobFailed(
+        "The Spark application that looked up tables did not answer about all of them.",
+        remedy="check that workers and Spark have the same version of this package; a retry is safe.",
+    )
+    return {name: found.get(name, missing) for name in names}
+
+
+def _looked_up_location(operator: DeltaCdcOperator, row: Mapping[str, Any]) -> Location | DeltaCdcError:
+    """Return the location in the application's answer about one name, or the error."""
+    if "error" in row:
+        return DeltaCdcError.from_dict(row["error"])
+    try:
+        location = canonical_uri(row["location"])
+    except DeltaCdcError as error:
+        return type(error)(f"{row['table']}: {error.message}", remedy=error.remedy)
+    return Location(
+        name=row["table"],
+        location=location,
+        table_id=row["table_id"],
+        spark_conn_id=operator.spark_conn_id or "",
+        recorded=row.get("recorded", ""),
+    )

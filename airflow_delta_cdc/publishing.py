@@ -227,12 +227,14 @@ def run_pipeline_job(
     pipeline_job: PipelineJob,
     saved_plans: SavedPlans,
     effort: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Run the job of one table, with at most one application per attempt, and publish the outcome.
 
     :param given: arguments of the table, as the task got them
     :param effort: what an earlier task took for the same work
         (:meth:`delta_cdc.run.outcomes.Effort.to_dict`)
+    :param more: other entries of the published dict
     :return: the published dict
     :raises DeltaCdcError: the job failed; the error names the remedy
     """
@@ -254,7 +256,7 @@ def run_pipeline_job(
         context,
         given,
         outcome,
-        {**published(outcome), **total.to_dict()},
+        {**published(outcome), **total.to_dict(), **more},
         forget_plans=partial(forget, pipeline_job, outcome, saved_plans),
     )
 
@@ -309,11 +311,13 @@ def would_do(
     context: Context,
     pipeline_job: PipelineJob,
     applied: dict[str, Any] | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """Plan what a job would ingest and apply; write nothing, and save no plan.
 
     :param pipeline_job: its apply, if it has one, is a dry run
     :param applied: the published dict of that dry run, if it has already run
+    :param more: other entries of the published dict
     :return: the published dict
     """
     say = partial(operator.log.info, "%s: %s", pipeline_job.pipeline)
@@ -334,7 +338,7 @@ def would_do(
         say("There is no log yet, so there is nothing to apply.")
     if applied is not None:
         would = {**applied, "dry_run": {**would["dry_run"], **applied["dry_run"]}}
-    return shown(operator, context, would)
+    return shown(operator, context, {**would, **more})
 
 
 def shortened(published: dict[str, Any], *, tables: int = 1) -> dict[str, Any]:
@@ -372,17 +376,19 @@ def status(outcome: PipelineResult) -> str:
     return "ingested" if outcome.ingested is not None and outcome.ingested.applied else "nothing"
 
 
-def counted(outcomes: Sequence[PipelineResult]) -> str:
+def counted(outcomes: Sequence[PipelineResult], noun: str = "table") -> str:
     """Return the number of tables with each outcome, as text."""
     numbers = Counter(status(outcome) for outcome in outcomes)
     parts = ", ".join(f"{numbers[name]} {text}" for name, text in _OUTCOMES.items() if numbers[name])
-    return f"{plural(len(outcomes), 'table')}: {parts or 'none'}"
+    return f"{plural(len(outcomes), noun)}: {parts or 'none'}"
 
 
-def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) -> None:
-    """Raise one error that lists the errors of all failed tables.
+def raise_failures(outcomes: Sequence[PipelineResult], of: int, others: str) -> None:
+    """Raise one error that lists the errors of some tables.
 
-    :param of: the number of tables, if the outcomes do not include all
+    :param outcomes: those of these tables
+    :param of: the number of all tables
+    :param others: a sentence about the other tables, if there are any
     :raises TablesFailed: a table failed; ``TablesRefused`` if no retry can help
     """
     failed = {outcome.pipeline: outcome.error for outcome in outcomes if outcome.error is not None}
@@ -395,9 +401,8 @@ def raise_failures(outcomes: Sequence[PipelineResult], of: int | None = None) ->
     lines = "".join(
         f"\n{', '.join(names)}: {error}".replace("\n", "\n  ") for error, names in by_error.items()
     )
-    total = of or len(outcomes)
-    others_text = " The others succeeded." if len(failed) < total else ""
-    text = f"{len(failed)} of {total} tables failed.{others_text}{lines}\n"
+    of_others = f" {others}" if len(failed) < of else ""
+    text = f"{len(failed)} of {of} tables failed.{of_others}{lines}\n"
     if any(error.retryable for error in failed.values()):
         raise TablesFailed(text, remedy="follow the remedy of each error. A retry only does what is left.")
     raise TablesRefused(

@@ -19,7 +19,7 @@ from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from airflow_delta_cdc.runtime.manifests import manifests_for
 from airflow_delta_cdc.runtime.worker_session import WorkerSession, refuse_submit_arguments
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.errors import InvalidConfiguration, JobFailed
 from delta_cdc.core.uris import spark_uri
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
                 return engine.run_spec(session.get(spec.locations), ready)
 
         batch = self.staged(context, run, saved_plans)
+        self._stop_if_killed()
         if batch.versions is None:
             self._nothing_new(context, batch, saved_plans)
             return None
@@ -128,6 +129,17 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
         engine.forget_saved_plans(batch, saved_plans)
         self._push(context, {**committed.to_dict(), "rows": batch.rows, "counts": batch.counts})
         return returned
+
+    def _stop_if_killed(self) -> None:
+        """Refuse to send a batch: after a kill, Airflow ends the process only some seconds later.
+
+        What the function has sent is committed all the same, or the next run would send it again.
+        """
+        if self._killed:
+            raise JobFailed(
+                "The task was killed before its function was called.",
+                remedy="clear the task to run it again; it gets the same batch.",
+            )
 
     def _nothing_new(self, context: Context, batch: Outcome, saved_plans: TaskSavedPlans) -> None:
         """Publish that nothing is new, or the batch of an earlier try that died after its commit.

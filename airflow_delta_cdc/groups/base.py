@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes
+from airflow_delta_cdc.failures import unrendered
 from airflow_delta_cdc.groups import xcoms
 from airflow_delta_cdc.jobs import pipeline_jobs
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
@@ -113,11 +114,8 @@ def template_error(table: Mapping[str, Any]) -> InvalidConfiguration | None:
     """Return the error of a table's templates; None if they were rendered."""
     if UNRENDERED not in table:
         return None
-    return InvalidConfiguration(
-        f"Cannot render the templates of {table['pipeline']}: {table[UNRENDERED]}.",
-        remedy="correct the templates, or the values that they use. Then clear the task of this table, with "
-        "all that follows.",
-    )
+    then = "Then clear the task of this table, with all that follows."
+    return unrendered(table["pipeline"], table[UNRENDERED], then)
 
 
 def changed_error(table: Mapping[str, Any], item: Item, work_fingerprint: str) -> ConfigurationChanged | None:

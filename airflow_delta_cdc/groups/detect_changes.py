@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from airflow_delta_cdc import engine, publishing
 from airflow_delta_cdc.announced import announced_by_group, knows_events
-from airflow_delta_cdc.failures import described
+from airflow_delta_cdc.failures import described, masked
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
@@ -131,16 +131,16 @@ class DetectChangesOperator(GroupOperator):
         }
         for pipeline, lag in lags.items():
             emit_lag(pipeline, lag)
-        summaries = {one.pipeline: _summary(one, lags[one.pipeline]) for one in changes}
+        stamp = uuid.uuid4().hex[:12]
+        summaries = {one.pipeline: _summary(one, lags[one.pipeline], stamp) for one in changes}
         summaries |= {
-            one.pipeline: Summary(status="left out", target=engine.written_table(one))
+            one.pipeline: Summary(status="left out", target=engine.written_table(one), stamp=stamp)
             for one in other_jobs
             if one.error is None
         }
         context["ti"].xcom_push(key="tables", value=codec.encoded(summaries))
         if run.explicit:
             _raise_first(changes)
-        stamp = uuid.uuid4().hex[:12]
         return [
             codec.encoded(self._item(table, one, pipeline_job, stamp))
             for table, pipeline_job, one in zip(selected, selected_jobs, changes, strict=True)
@@ -234,7 +234,9 @@ def _located(table: Mapping[str, Any], pipeline_job: PipelineJob) -> dict[str, s
 
 
 def _shortened(text: str) -> str:
-    """Return a text of limited length; a longer one ends after a whole word, with "…"."""
+    """Return a text of limited length, without secrets; a longer one ends after a whole word, with "…"."""
+    # First: a shortened text could end in a part of a secret.
+    text = masked(text)
     if len(text) <= _MOST_OF_A_LINE:
         return text
     start = text[:_MOST_OF_A_LINE]
@@ -249,7 +251,7 @@ def _status(changes: DetectedChanges) -> Literal["work", "nothing", "failed"]:
     return "work" if changes.has_work else "nothing"
 
 
-def _summary(changes: DetectedChanges, lag: dict[str, Any] | None) -> Summary:
+def _summary(changes: DetectedChanges, lag: dict[str, Any] | None, stamp: str) -> Summary:
     return Summary(
         status=_status(changes),
         target_version=changes.target_version,
@@ -259,6 +261,7 @@ def _summary(changes: DetectedChanges, lag: dict[str, Any] | None) -> Summary:
         announced=changes.announced,
         found=_shortened(changes.found) if changes.has_work or changes.error else "",
         lag=lag,
+        stamp=stamp,
     )
 
 
@@ -272,4 +275,4 @@ def _raise_first(detected: Sequence[DetectedChanges]) -> None:
     if len(failed) == 1 and failed[0].error is not None:
         raise failed[0].error
     outcomes = [engine.PipelineResult(pipeline=one.pipeline, error=one.error) for one in failed]
-    publishing.raise_failures(outcomes, len(detected))
+    publishing.raise_failures(outcomes, len(detected), "The run has applied nothing to the others either.")

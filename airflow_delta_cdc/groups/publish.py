@@ -8,7 +8,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.announced import announced, announced_by_group, knows_events
 from airflow_delta_cdc.assets import group_alias, group_asset
 from airflow_delta_cdc.groups import xcoms
-from airflow_delta_cdc.groups.base import GroupOperator, has_target, template_error
+from airflow_delta_cdc.groups.base import GroupOperator, has_target, is_dry, template_error
 from airflow_delta_cdc.groups.detect_changes import detecting
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError, InvalidXCom
@@ -41,7 +41,7 @@ class PublishOperator(GroupOperator):
     :param detections: ids of the tasks that detected changes
     :param applies: ids of the mapped tasks that applied them
     :param manifest: path or URI of a file that gets the same map, replaced as a whole; may have
-        ``${VARIABLES}``
+        ``${VARIABLES}``. A dry run does not write it
     """
 
     ui_color = "#e8f1d4"
@@ -68,13 +68,16 @@ class PublishOperator(GroupOperator):
         summaries: dict[str, Summary] = {}
         named: dict[str, dict[str, Any]] = {}
         environment = self.get_template_env()
+        is_dry_run = False
         for task_id in self.detections:
             detected = context["ti"].xcom_pull(task_ids=task_id, key="tables", map_indexes=-1)
             summaries |= xcoms.summaries(detected)
-            for table in detecting(self, task_id).tables:
+            detection = detecting(self, task_id)
+            is_dry_run = is_dry_run or is_dry(detection.form(context).arguments)
+            for table in detection.tables:
                 names = {name: table[name] for name in _NAMES if name in table}
                 named[table["pipeline"]] = self.rendered(names, context, environment)
-        done = xcoms.published(self._done(context))
+        done = xcoms.published(self._done(context), summaries)
         known = announced_by_group(self.group) if knows_events(context) else None
         versions_by_pipeline: dict[str, Any] = {}
         changed = any(done[pipeline].get("applied") is True for pipeline in done.keys() & named.keys())
@@ -84,7 +87,7 @@ class PublishOperator(GroupOperator):
                 seals = _seals(pipeline, summaries[pipeline], done.get(pipeline), known)
                 changed = changed or (known is not None and seals != known.get(pipeline, {}))
                 versions_by_pipeline[pipeline] = {**versions, "seals": seals}
-        if self.manifest is not None and versions_by_pipeline:
+        if self.manifest is not None and versions_by_pipeline and not is_dry_run:
             # Before the event: a DAG that it starts may read the file.
             engine.publish_versions(
                 expand(self.manifest),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, publishing
-from airflow_delta_cdc.failures import described
+from airflow_delta_cdc.failures import described, for_xcom
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
@@ -22,7 +22,7 @@ from airflow_delta_cdc.groups.xcoms import items
 from delta_cdc.core.errors import JobFailed, TableNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.run.batch import PipelineJob, PipelineResult
 
-#: The most characters of one error, and of all errors, in an XCom; the log has the whole errors.
+#: The most characters of a message or a remedy, and of those of all errors, in an XCom.
 _MOST_OF_AN_ERROR, _MOST_OF_ERRORS = 1000, 12 * 1024
 
 
@@ -48,6 +48,7 @@ class RunSparkOperator(GroupOperator):
     :param detection: id of that task, which has the arguments of the tables
     :param parallel: the number of tables processed at once
     :raises TablesFailed: the application died before all tables were done
+    :raises ConfigurationChanged: the configuration has none of the tables that have work
     :raises InvalidXCom: ``work`` is not what ``detect_changes`` returned
     """
 
@@ -67,7 +68,7 @@ class RunSparkOperator(GroupOperator):
         detection = detecting(self, self.detection)
         run = detection.form(context)
         chosen = detection.chosen(run)
-        found = [item for item in items(self.work, chosen) if not item.failed]
+        found = self._found(chosen)
         if not found:
             self.log.info("No table has work.")
             return {}
@@ -100,17 +101,31 @@ class RunSparkOperator(GroupOperator):
         self.log.info("%s.", publishing.counted(outcomes))
         try_stamp = uuid.uuid4().hex[:12]
         answer = {
-            item.pipeline: _answer(outcome, item, table, saved_plan, try_stamp, len(outcomes))
+            item.pipeline: _answer(outcome, item, table, saved_plan, try_stamp, outcomes)
             for outcome, (item, table, saved_plan, _) in zip(outcomes, work, strict=True)
         }
         # Push the XCom before any plan is deleted. Airflow pushes nothing for a failed task.
         context["ti"].xcom_push(key="return_value", value=answer)
         died = [one for one in outcomes if one.unanswered and isinstance(one.error, JobFailed)]
         # A retry of this task needs the saved plans in the state store; other tasks get them by XCom.
-        publishing.raise_failures(died, len(outcomes))
+        others = [one for one in outcomes if one not in died]
+        publishing.raise_failures(died, len(outcomes), f"{publishing.counted(others, 'other')}.")
         for saved_plan in saved_plans:
             saved_plan.leave()
         return answer
+
+    def _found(self, chosen: Mapping[str, Any]) -> list[Item]:
+        """Return the items of the application.
+
+        :raises ConfigurationChanged: the configuration has none of the tables that have work
+        """
+        found, gone = items(self.work, chosen)
+        if gone and not found:
+            raise gone[0]
+        for error in gone:
+            # The table's own task fails.
+            self.log.warning("%s", described(error))
+        return [item for item in found if not item.failed]
 
 
 def _part_for_spark(
@@ -133,38 +148,41 @@ def _answer(
     table: Mapping[str, Any],
     saved_plans: WorkSavedPlans,
     try_stamp: str,
-    number: int,
+    outcomes: Sequence[PipelineResult],
 ) -> dict[str, Any]:
     """Return the XCom entry of one table: an :class:`airflow_delta_cdc.groups.xcoms.Answer` as a dict.
 
     :param try_stamp: id of this try, so that the table's own task raises an error only once
-    :param number: the number of tables that share the XCom
+    :param outcomes: those of all tables that share the XCom
     """
     error = outcome.error
     if is_dry(table):
-        return {"item_stamp": item.stamp, **_dry_answer(outcome, try_stamp, number)}
+        return {"item_stamp": item.stamp, **_dry_answer(outcome, try_stamp, outcomes)}
     answer: dict[str, Any] = {
         "item_stamp": item.stamp,
         "status": publishing.status(outcome),
         "saved_plans": saved_plans.touched(),
         "effort": outcome.effort.to_dict(),
     }
-    return answer if error is None else {**answer, **_failed(error, try_stamp, number)}
+    return answer if error is None else {**answer, **_failed(error, try_stamp, outcomes)}
 
 
-def _dry_answer(outcome: PipelineResult, try_stamp: str, number: int) -> dict[str, Any]:
+def _dry_answer(
+    outcome: PipelineResult, try_stamp: str, outcomes: Sequence[PipelineResult]
+) -> dict[str, Any]:
     if outcome.error is not None:
         # Without a log, a dry run of the target shows nothing.
         has_no_log = isinstance(outcome.error, TableNotFound)
-        return {"status": "nothing"} if has_no_log else _failed(outcome.error, try_stamp, number)
+        return {"status": "nothing"} if has_no_log else _failed(outcome.error, try_stamp, outcomes)
     assert outcome.applied is not None
-    return {"status": "planned", "dry_run": publishing.shortened(outcome.applied.to_dict(), tables=number)}
+    dry_run = publishing.shortened(outcome.applied.to_dict(), tables=len(outcomes))
+    return {"status": "planned", "dry_run": dry_run}
 
 
-def _failed(error: DeltaCdcError, try_stamp: str, number: int) -> dict[str, Any]:
-    most = min(_MOST_OF_AN_ERROR, _MOST_OF_ERRORS // number)
-    shown = {
-        name: text if len(text) <= most else f"{text[:most]}… (see the log)"
-        for name, text in error.to_dict().items()
+def _failed(error: DeltaCdcError, try_stamp: str, outcomes: Sequence[PipelineResult]) -> dict[str, Any]:
+    failed = sum(outcome.error is not None for outcome in outcomes)
+    return {
+        "status": "unfinished" if error.retryable else "failed",
+        "error": for_xcom(error, min(_MOST_OF_AN_ERROR, _MOST_OF_ERRORS // failed)),
+        "try_stamp": try_stamp,
     }
-    return {"status": "unfinished" if error.retryable else "failed", "error": shown, "try_stamp": try_stamp}

@@ -42,7 +42,8 @@ class ApplyTableOperator(GroupOperator):
     starts. An error of the application that a retry cannot repair is raised here once, under its name; the
     next try, and one after clearing, plans again. Work that the application did not reach runs here.
 
-    The task publishes the same as :class:`DeltaApplyChangesOperator` and :class:`DeltaIngestChangesOperator`.
+    The task publishes the same as :class:`DeltaApplyChangesOperator` and :class:`DeltaIngestChangesOperator`,
+    with the ``stamp`` of the work, for ``publish``.
 
     :param detection: id of the task that detected the changes, which has the arguments of the tables
     :param run_spark: id of the task that ran the shared application; None without one
@@ -107,16 +108,15 @@ class ApplyTableOperator(GroupOperator):
         if is_dry(table):
             # A dry run does not change the copy of the watermark.
             applied = {**answer.dry_run, "applied": False, "pipeline": item.pipeline}
-            return publishing.would_do(
-                self, context, pipeline_job, applied if answer.status == "planned" else None
-            )
+            done = applied if answer.status == "planned" else None
+            return publishing.would_do(self, context, pipeline_job, done, stamp=item.stamp)
         before = {} if published else {**saved_plans_of(item, pipeline_job), **answer.saved_plans}
         saved_plans = WorkSavedPlans(context, item.stamp, before)
         pipeline_job = replace(pipeline_job, since=None if published else item.since)
         if answer.item_stamp and self.run_spark is not None:
             pipeline_job = replace(pipeline_job, done_by=self.run_spark)
         watermark = publishing.run_pipeline_job(
-            self, context, table, pipeline_job, saved_plans, asdict(answer.effort)
+            self, context, table, pipeline_job, saved_plans, asdict(answer.effort), stamp=item.stamp
         )
         store = context.get("task_state_store")
         if store is not None:

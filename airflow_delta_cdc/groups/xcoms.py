@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
-from delta_cdc.core.errors import DeltaCdcError, InvalidXCom
+from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidXCom
 from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class Summary:
     :param announced: the numbers of the seals of ``log`` and ``target`` that events have announced
     :param found: the work or the error, for people
     :param lag: for people, too
+    :param stamp: id of the detection, as in the :class:`Item`
     """
 
     status: Literal["work", "nothing", "failed", "left out"]
@@ -104,6 +105,7 @@ class Summary:
     announced: dict[str, int] = field(default_factory=dict)
     found: str = ""
     lag: dict[str, Any] | None = None
+    stamp: str = ""
 
 
 def fingerprint(work_fingerprint: str, table: Mapping[str, Any]) -> str:
@@ -117,32 +119,48 @@ def fingerprint(work_fingerprint: str, table: Mapping[str, Any]) -> str:
 
 
 # -- reading ----------------------------------------------------------------------------------------
-def items(value: Any, pipelines: Collection[str]) -> list[Item]:
-    """Read the work of a run from the XCom of ``detect_changes``.
+def items(value: Any, pipelines: Collection[str]) -> tuple[list[Item], list[ConfigurationChanged]]:
+    """Read the work of a run from the XCom of ``detect_changes``, and the errors of tables that are gone.
 
     :param pipelines: the tables that may have work: those of the task that the form of the run chooses
-    :raises InvalidXCom: it is no list of work for some of these tables, each at most once
+    :raises InvalidXCom: it is no list of work, of each table at most once
     """
     if not isinstance(value, list):
         raise _invalid("The work from detect_changes", f"it is {type(value).__name__}, not list")
-    found = [item(one, pipelines) for one in value]
-    names = [one.pipeline for one in found]
+    read = [_item(one) for one in value]
+    names = [one.pipeline for one in read]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise _invalid("The work from detect_changes", f"it has {twice} twice")
-    return found
+    found = [one for one in read if one.pipeline in pipelines]
+    return found, [_gone(name) for name in names if name not in pipelines]
 
 
 def item(value: Any, pipelines: Collection[str]) -> Item:
     """Read the work of one table.
 
     :param pipelines: see :func:`items`
-    :raises InvalidXCom: it is not the work of one of these tables
+    :raises InvalidXCom: it is no work
+    :raises ConfigurationChanged: it is not that of one of these tables
     """
+    read = _item(value)
+    if read.pipeline not in pipelines:
+        raise _gone(read.pipeline)
+    return read
+
+
+def _gone(pipeline: str) -> ConfigurationChanged:
+    return ConfigurationChanged(
+        f"The run does not include a pipeline {pipeline[:100]!r}, for which detect_changes found work: the "
+        "configuration has no such pipeline now, or the form of the run does not choose it.",
+        remedy="clear the run from its task detect_changes on, with all that follows. If no user changed the "
+        "configuration, find out who edits the XComs of this DAG.",
+    )
+
+
+def _item(value: Any) -> Item:
     what = "The work from detect_changes"
     read = _read(Item, value, what)
-    if read.pipeline not in pipelines:
-        raise _invalid(what, f"the run does not include a pipeline {read.pipeline[:100]!r}")
     if not _STAMP.fullmatch(read.stamp):
         raise _invalid(what, f"stamp is {read.stamp[:100]!r}")
     versions = (*read.ends.values(), -1 if read.since is None else read.since)
@@ -199,8 +217,11 @@ def summaries(value: Any) -> dict[str, Summary]:
     return {str(name): _read(Summary, one, f"{what} about {name}") for name, one in value.items()}
 
 
-def published(values: Iterable[Any]) -> dict[str, Mapping[str, Any]]:
-    """Read what the tasks of tables published, by pipeline.
+def published(values: Iterable[Any], summaries: Mapping[str, Summary]) -> dict[str, Mapping[str, Any]]:
+    """Read what the tasks of tables published about the detections of some summaries, by pipeline.
+
+    After a clear, there may be fewer tasks. Airflow keeps the XComs of those that are gone, also if another
+    task has published about the same pipeline since. A task of an older release published no stamp.
 
     :raises InvalidXCom: a value is no published dict
     """
@@ -215,7 +236,9 @@ def published(values: Iterable[Any]) -> dict[str, Mapping[str, Any]]:
             raise _invalid(what, f"log_version is {type(version).__name__}, not int")
         if not isinstance(value.get("ingested", value), dict):
             raise _invalid(what, "its ingested is no dict")
-        found[value["pipeline"]] = value
+        summary = summaries.get(value["pipeline"])
+        if summary is None or value.get("stamp") in (None, summary.stamp):
+            found[value["pipeline"]] = value
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
@@ -379,6 +379,15 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
             )
         raise DeltaCdcError.from_dict(result.error)
 
+    def run_apart(self, context: Context, spec: Spec) -> JobResult:
+        """Run one spec as :meth:`run_to_end` does, before the task's own application.
+
+        The task's state store is left alone: it may have the id of the task's own application, which an
+        earlier try started, and which this try has to find.
+        """
+        apart = cast("Context", {**context, "task_state_store": _OwnStore()})
+        return self.run_to_end(apart, spec)
+
     def has_scratch(self) -> bool:
         """Return whether a folder exists that this worker can write and its Spark can read.
 
@@ -400,7 +409,12 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         submitted = self._runtime if isinstance(self._runtime, SubmitRuntime) else None
         if submitted is not None and submitted.may_still_run:
             return
-        drop_stored_job(context, self.external_id_key)
+        try:
+            drop_stored_job(context, self.external_id_key)
+        except Exception as error:  # noqa: BLE001 - no error of the work, which has ended
+            # With its entries, the next try finds the application again, so that it needs the files.
+            self.log.warning("The application of this task could not be forgotten: %s", error)
+            return
         if submitted is not None:
             submitted.clean_up()
 
@@ -451,6 +465,22 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         self._killed = True
         if self._runtime is not None:
             self._runtime.kill()
+
+
+class _OwnStore:
+    """Keeps the state of one application in memory, with the methods of Airflow's task state store."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._kept.get(key, default)
+
+    def set(self, key: str, value: Any, **_: Any) -> None:
+        self._kept[key] = value
+
+    def delete(self, key: str) -> None:
+        self._kept.pop(key, None)
 
 
 def _configured(given: bool | None, option: str) -> bool:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, named_tables
-from airflow_delta_cdc.files import configuration
-from airflow_delta_cdc.lookups import each_located, located
+from airflow_delta_cdc.files import configuration, consumers
+from airflow_delta_cdc.lookups import each_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError
@@ -67,7 +67,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Read the logs, do the work that is due, and return one dict per table."""
         names = named_tables(self, "table", "tables")
-        locations = located(self, context, names)
+        locations = each_located(self, context, names)
         consumers = self._located(context, self._consumers(context))
         plans = {name: self._planned(context, locations[name], consumers) for name in names}
         options = self.options_of_storage()
@@ -83,7 +83,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         """Return consumers with the locations of their tables; one without a location holds the error."""
         expanded: dict[str, str] = {}
         locations: dict[str, str | DeltaCdcError] = {}
-        for name in dict.fromkeys(name for one in consumers for name in (one.source, one.target) if name):
+        for name in dict.fromkeys(name for one in consumers for name in _tables(one)):
             try:
                 expanded[name] = expand(name)
             except DeltaCdcError as error:
@@ -97,8 +97,11 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         return []
 
     def _planned(
-        self, context: Context, table: str, consumers: Sequence[Consumer]
+        self, context: Context, table: str | DeltaCdcError, consumers: Sequence[Consumer]
     ) -> JobPlan[Part, dict[str, Any]] | DeltaCdcError:
+        """Return the plan of a table, or the error of its location or its log."""
+        if isinstance(table, DeltaCdcError):
+            return table
         try:
             plan = self.plan(context, table, consumers)
         except DeltaCdcError as error:
@@ -116,8 +119,14 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         """
 
 
+def _tables(consumer: Consumer) -> list[str]:
+    """Return the tables of a consumer to locate; the target of one with an error is not known."""
+    target = consumer.target if consumer.error is None else None
+    return [name for name in (consumer.source, target) if name]
+
+
 def _at(consumer: Consumer, locations: Mapping[str, str | DeltaCdcError]) -> Consumer:
-    target = locations[consumer.target]
+    target = locations.get(consumer.target, consumer.target)
     if isinstance(target, DeltaCdcError):
         consumer = replace(consumer, error=target)
     else:
@@ -160,8 +169,8 @@ class DeltaConsumedTableOperator(DeltaTableCareOperator):
         self.dry_run = dry_run  # type: ignore[method-assign, assignment]
 
     def _consumers(self, context: Context) -> list[Consumer]:
-        consumers = list(engine.consumers_of(self.consumers))
+        named = list(engine.consumers_of(self.consumers))
         config = arguments.text("config", self.config)
         if config is not None:
-            consumers += configuration(self, context, config).consumers()
-        return list(dict.fromkeys(consumers))
+            named += consumers(self, context, configuration(context, config))
+        return list(dict.fromkeys(named))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes
-from airflow_delta_cdc.files import configuration
+from airflow_delta_cdc.files import configuration, consumers, rendered
 from airflow_delta_cdc.lookups import chosen, each_located
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
@@ -194,11 +195,13 @@ class DeltaEraseOperator(DeltaCdcOperator):
                         argument="tables",
                     )
             return tuple(map(_flow, given)), ()
-        parsed = configuration(self, context, config)
+        written = configuration(context, config)
+        # Of all tables: each may be downstream of a chosen one.
+        parsed = written.with_arguments(partial(rendered, self, context))
         everything = [_flow(table.arguments) for table in parsed.tables()]
         wanted = {table.pipeline for _, table in parsed.chosen(group, names or None, with_sources=True)}
         first = [flow for flow in everything if flow.pipeline in wanted]
-        return engine.with_downstream(first, everything), parsed.consumers()
+        return engine.with_downstream(first, everything), consumers(self, context, written)
 
     def _located(self, context: Context, flows: Sequence[Flow]) -> tuple[Flow, ...]:
         """Return pipelines with the locations of their tables."""

@@ -25,10 +25,10 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
     """VACUUM tables, but keep the versions that a consumer has not read yet.
 
     Delta keeps removed files for the table's own ``delta.deletedFileRetentionDuration`` (7 days by default).
-    First, the task reads the consumers' watermarks from their targets. If a consumer would lose a version
-    that it has not read, the task fails with its name, and does not change the table; with
-    ``extend_retention``, it raises the property instead. A pipeline in ``config`` that has not run yet needs
-    no version; ``note`` names it. If there is nothing to delete, the task starts no process.
+    First, the task reads the consumers' watermarks from their targets. If a consumer would lose an unread
+    version, the task fails with its name, and changes nothing; with ``extend_retention``, it raises the
+    property instead. A pipeline in ``config`` that has not run yet needs no version (``note`` names it),
+    unless a template gives its target: then the task fails. With nothing to delete, no process starts.
 
     The XCom is a list with one dict per table: ``table``, ``status`` (``done`` or ``nothing``),
     ``retention``, ``files`` and ``bytes`` (of the deleted files; in a dry run, of the files to delete, at
@@ -47,7 +47,7 @@ class DeltaVacuumOperator(DeltaConsumedTableOperator):
         VACUUM. The new retention is twice the age of the oldest unread version, plus one day (templated)
     :param full: True: list the table's folder, and also delete files that a crash left there. False: delete
         only files that the log records as removed, which is faster (templated)
-    :param dry_run: log the files that the task would delete, and delete nothing (templated)
+    :param dry_run: log the files to delete, and delete nothing (templated)
     :param single_driver: you make sure that only one Spark driver at a time writes to the tables; needed on
         S3 if Spark's log store is not safe for several drivers, and on disks without hard links (templated)
     :param kwargs: arguments of :class:`DeltaCdcOperator`: connections, ``storage_options``, Spark settings

@@ -11,7 +11,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
 from airflow_delta_cdc.backup import stored_copy
-from airflow_delta_cdc.files import configuration
+from airflow_delta_cdc.files import configuration, rendered
 from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.lookups import chosen, each_located
 from airflow_delta_cdc.operators.base import MOST_BYTES_OF_REPORT, DeltaCdcOperator
@@ -175,12 +175,14 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         return _placed(request, each_located(self, context, _tables(request)))
 
     def _configured(self, context: Context, common: dict[str, Any]) -> list[VerifyRequest | Verification]:
-        tables = configuration(self, context, arguments.required("config", self.config)).chosen(
+        tables = configuration(context, arguments.required("config", self.config)).chosen(
             arguments.text("group", self.group), arguments.names("tables", self.tables)
         )
         targets: list[VerifyRequest | Verification] = []
-        for one in (table.arguments for _, table in tables):
+        for _, table in tables:
+            one = table.arguments
             try:
+                one = rendered(self, context, table)
                 request = engine.verify_request_of(one, **common)
             except DeltaCdcError as error:
                 # An invalid table does not affect the others.

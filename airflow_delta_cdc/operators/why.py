@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
-from airflow_delta_cdc.files import configuration
+from airflow_delta_cdc.files import configuration, rendered
 from airflow_delta_cdc.lookups import located
 from airflow_delta_cdc.operators.base import MOST_BYTES_OF_REPORT, DeltaCdcOperator
 from delta_cdc.core import arguments
@@ -158,8 +158,10 @@ class DeltaWhyOperator(DeltaCdcOperator):
         if others:
             raise InvalidConfiguration(f"config and {others} are given.", remedy="leave one of them out.")
         name = arguments.name("pipeline", self.pipeline)
-        tables = configuration(self, context, path).chosen(None, None if name is None else [name])
-        return the_only([table.arguments for _, table in tables], path)
+        chosen = configuration(context, path).chosen(None, None if name is None else [name])
+        tables = [table for _, table in chosen]
+        the_only([table.arguments for table in tables], path)
+        return rendered(self, context, tables[0])
 
 
 def the_only(tables: Sequence[Mapping[str, Any]], place: str) -> Mapping[str, Any]:

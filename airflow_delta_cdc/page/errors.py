@@ -11,7 +11,6 @@ import sys
 from typing import Any
 
 from airflow.listeners import hookimpl
-from airflow.providers.common.compat.sdk import redact
 
 #: The key of the XCom: ``class``, ``message`` and ``remedy`` of the error. The next try deletes it.
 ERROR_KEY = "delta_cdc_error"
@@ -28,13 +27,9 @@ def on_task_instance_failed(task_instance: Any, error: str | BaseException | Non
     if known is None or not isinstance(error, known.DeltaCdcError):
         # A process that never imported the module did not raise one of its errors.
         return
-    # Airflow masks only the log by itself. A shortened message could end in a part of a secret, which nothing
-    # masks any more.
-    masked = {name: str(redact(text)) for name, text in error.to_dict().items()}
-    value = {
-        name: text if len(text) <= _MOST else f"{text[:_MOST]}… (see the log)"
-        for name, text in masked.items()
-    }
+    from airflow_delta_cdc.failures import for_xcom
+
+    value = for_xcom(error, _MOST)
     try:
         task_instance.xcom_push(key=ERROR_KEY, value=value)
     except Exception as reason:  # noqa: BLE001 - the task has failed already, and its log has the error

@@ -338,7 +338,7 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
         found["differing"] = _differing(published.get("shadow"))
     then = _moment(found["as_of"])
     if _number(lag.get("seconds")) and then is not None:
-        found["behind_since"] = _iso(then - timedelta(seconds=lag["seconds"]))
+        found["behind_since"] = _iso(_before(then, lag["seconds"]))
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -612,7 +612,7 @@ def _state(item: Mapping[str, Any], last: _Outcome | None, now: datetime) -> str
     until, since = _moment(item.get("readable_until")), _moment(item.get("behind_since"))
     if until is not None and until < now + _WARNED:
         return "expiring"
-    if since is not None and "freshness" in item and now - since > timedelta(seconds=item["freshness"]):
+    if since is not None and "freshness" in item and (now - since).total_seconds() > item["freshness"]:
         return "late"
     if last is not None and last.state == "running":
         # What the run before it left may be what it applies.
@@ -825,11 +825,22 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 def _moment(text: Any) -> datetime | None:
+    """Return a time in UTC; None without one, or if it is outside the years that Python knows."""
     try:
         moment = datetime.fromisoformat(text) if isinstance(text, str) and text else None
-    except ValueError:
+        if moment is None:
+            return None
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _before(moment: datetime, seconds: float) -> datetime | None:
+    """Return an earlier time; None if it is outside the years that Python knows."""
+    try:
+        return moment - timedelta(seconds=seconds)
+    except OverflowError:
+        return None
 
 
 def _seconds(start: datetime | None, end: datetime | None) -> float | None:

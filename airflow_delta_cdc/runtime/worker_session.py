@@ -117,8 +117,15 @@ class WorkerSession:
             interrupt(self._spark, self._operator.log)
 
     def stop(self) -> None:
-        """Stop the session, if it was started."""
-        self._stack.close()
+        """Stop the session, if it was started.
+
+        An error of this, such as that of a JVM which died, is no error of the work: that is committed, or has
+        failed with its own error.
+        """
+        try:
+            self._stack.close()
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises: it ends with the process
+            self._operator.log.warning("The Spark session could not be stopped: %s", error)
 
     # -- starting -------------------------------------------------------------------------------
     def _started(self, locations: list[str]) -> SparkSession:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
@@ -33,7 +34,7 @@ from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, NotADelta
 from delta_cdc.core.option import COUNT, MAPPING, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, SETTINGS, TABLE, TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from airflow.sdk import Context
 
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.planning.reconcile import RecordedWatermark
     from delta_cdc.planning.waiting import Condition, News, Position
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -155,18 +159,34 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     def execute(self, context: Context) -> Any:
         """Look once; without changes, defer the task (or go on poking)."""
+        if self.deferrable:
+            return self._look_or_defer(context)
         with self._never_failing():
-            if not self.deferrable:
-                return super().execute(context)
-            baseline = self._baseline(context)
-            news = self._look_if_possible(context, baseline)
-            if news is None:
-                trigger = self._trigger(context, baseline)
-        if news is None:
-            self.defer(
-                trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout)
-            )
-        return news.to_dict()
+            return super().execute(context)
+
+    def look_again(self, context: Context, event: Any = None, until: float = 0) -> Any:
+        """Look after a pause, because the baseline could not be read before.
+
+        :param until: when the wait ends, in epoch seconds
+        """
+        return self._look_or_defer(context, until)
+
+    def _look_or_defer(self, context: Context, until: float | None = None) -> Any:
+        with self._never_failing():
+            baseline, news = self._look_if_possible(context)
+            if news is not None:
+                return news.to_dict()
+            # The triggerer cannot read the baseline: it has neither the state store nor the pipeline's copy.
+            trigger = None if baseline is None else self._if_possible(self._trigger, context, baseline)
+        left = self.timeout if until is None else max(0.0, until - time.time())
+        timeout = timedelta(seconds=left)
+        if trigger is not None:
+            self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
+        from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+
+        pause = TimeDeltaTrigger(timedelta(seconds=self.poke_interval))
+        until = time.time() + left if until is None else until
+        return self.defer(trigger=pause, method_name="look_again", kwargs={"until": until}, timeout=timeout)
 
     def _trigger(self, context: Context, baseline: _Baseline) -> DeltaVersionSensorTrigger:
         return DeltaVersionSensorTrigger(
@@ -185,7 +205,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once."""
-        news = self._look_if_possible(context, self._baseline(context))
+        _, news = self._look_if_possible(context)
         return PokeReturnValue(is_done=news is not None, xcom_value=news.to_dict() if news else None)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -219,9 +239,14 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
             raise
 
     # -- one look -------------------------------------------------------------------------------
-    def _look_if_possible(self, context: Context, baseline: _Baseline) -> News | None:
+    def _look_if_possible(self, context: Context) -> tuple[_Baseline | None, News | None]:
+        baseline = self._if_possible(self._baseline, context)
+        return baseline, None if baseline is None else self._if_possible(self._look, context, baseline)
+
+    def _if_possible(self, step: Callable[..., T | None], *given: Any) -> T | None:
+        """Return the result of a step; None after an error that may pass: the sensor looks again later."""
         try:
-            return self._look(context, baseline)
+            return step(*given)
         except DeltaCdcError as error:
             if is_final(error):
                 raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import expand
 from airflow_delta_cdc.hooks.table import astorage_options
 from delta_cdc.core import arguments
+from delta_cdc.core.errors import InvalidConfiguration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,8 +27,17 @@ POLL_INTERVAL = 30.0
 
 
 def configured_interval() -> float:
-    """Return ``[delta_cdc] poll_interval``, in seconds."""
-    return float(conf.getfloat("delta_cdc", "poll_interval", fallback=POLL_INTERVAL))
+    """Return ``[delta_cdc] poll_interval``, in seconds.
+
+    :raises InvalidConfiguration: it is not greater than 0, or no finite number
+    """
+    seconds = float(conf.getfloat("delta_cdc", "poll_interval", fallback=POLL_INTERVAL))
+    if not 0 < seconds < math.inf:
+        raise InvalidConfiguration(
+            f"[delta_cdc] poll_interval is {seconds:g}.",
+            remedy="set it to a number of seconds greater than 0.",
+        )
+    return seconds
 
 
 def interval_of(given: Any) -> float:

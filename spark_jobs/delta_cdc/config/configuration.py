@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.planning.consumers import Consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,17 @@ class Configuration:
             if table.pipeline in pipelines
             or (with_sources and table.collects and table.arguments["target"] in logs)
         ]
+
+    def with_arguments(self, of: Callable[[Table], dict[str, Any]]) -> Configuration:
+        """Return the configuration with other arguments of its tables.
+
+        :param of: returns the arguments of a table
+        """
+
+        def changed(group: Group) -> Group:
+            return replace(group, tables=tuple(replace(table, arguments=of(table)) for table in group.tables))
+
+        return replace(self, groups=tuple(map(changed, self.groups)))
 
     def consumers(self) -> tuple[Consumer, ...]:
         """Return the pipelines of the configuration as consumers of their source tables.

@@ -38,6 +38,8 @@ class Consumer:
     :param target: path or URI of the table with its watermark: its target, or the staging table of a custom
         sink
     :param expected: the pipeline has run, so a target without a watermark is the wrong one
+    :param templated: those of ``source`` and ``target`` that come from templates, which the pipeline's DAG
+        may render to other locations: that nothing is at this one proves nothing
     :param error: why its tables are unknown, or its watermark cannot be determined
     :param seal: observed: records its watermark; None before its first recorded watermark
     :param unread: observed: the first version after the watermark that changes data; None if no such version
@@ -50,6 +52,7 @@ class Consumer:
     source: str | None
     target: str
     expected: bool = False
+    templated: tuple[str, ...] = ()
     error: DeltaCdcError | None = field(default=None, compare=False)
     seal: Seal | None = None
     unread: int | None = None
@@ -121,7 +124,7 @@ async def _observed(
     except DeltaCdcError as error:
         seal, consumer = None, replace(consumer, error=error)
     if seal is None:
-        return None if await _reads_another(consumer.source, log, state, options) else consumer
+        return None if await _reads_another(consumer, log, state, options) else consumer
     read = seal.state.applied_to
     if not (
         _is_at(consumer.source, log)
@@ -163,24 +166,28 @@ def _is_at(source: str | None, log: DeltaLog) -> bool:
 
 
 async def _reads_another(
-    source: str | None, log: DeltaLog, state: TableState, options: dict[str, str] | None
+    consumer: Consumer, log: DeltaLog, state: TableState, options: dict[str, str] | None
 ) -> bool:
     """Return whether a source is another table or does not exist; False if that is unknown."""
+    source = consumer.source
     if source is None or _is_at(source, log):
         return False
     try:
         return (await DeltaLog(source, options).snapshot()).table_id != state.table_id
     except (TableNotFound, NotADeltaTable):
-        return True
+        return "source" not in consumer.templated
     except DeltaCdcError:
         return False
 
 
 def _without_seal(consumer: Consumer) -> Consumer:
-    if not consumer.expected:
+    is_templated = "target" in consumer.templated
+    if not (consumer.expected or is_templated):
         return replace(consumer, note="it has not run yet: its first run loads the rows of that time")
+    of_template = ", whose location a template gives: the DAG of the pipeline may render it to another one"
     raise ConsumerUnreadable(
-        f"Pipeline {consumer.pipeline} has not committed to {consumer.target} yet.",
+        f"Pipeline {consumer.pipeline} has not committed to {consumer.target} yet"
+        f"{of_template if is_templated else ''}.",
         remedy="correct target, or remove the consumer until its first run.",
     )
 

@@ -388,6 +388,21 @@ def test_pins_on_the_real_accessor(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without.get("pin:p:t") is None, "without a store nothing is kept"
 
 
+def test_the_key_of_a_plan_fits_into_airflows_store() -> None:
+    store = Store()
+    saved_plans = TaskSavedPlans({"task_state_store": store})  # type: ignore[arg-type]
+    # S3 takes keys of 1024 bytes.
+    keys = ["short", *(f"pin:p:s3://lake/{'x' * 900}/{name}" for name in ("a", "b"))]
+    for key in keys:
+        saved_plans.set(key, {"of": key})
+    assert [saved_plans.get(key) for key in keys] == [{"of": key} for key in keys]
+    assert max(map(len, store.kept)) == 512, "the most that Airflow keeps"
+    assert "short" in store.kept
+    for key in keys:
+        saved_plans.delete(key)
+    assert store.kept == {}
+
+
 # -- read -----------------------------------------------------------------------------------------
 def test_reading_asks_for_the_same_pipeline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Any] = []

@@ -16,6 +16,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from airflow_delta_cdc.groups.base import GroupOperator
 from airflow_delta_cdc.hooks.submit import SUBMIT_ARGUMENTS, DeltaCdcSubmitHook
+from airflow_delta_cdc.lookups import each_located
 from airflow_delta_cdc.operators import DeltaEnableChangeDataFeedOperator
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.runtime import exchange
@@ -437,6 +438,36 @@ def test_a_running_application_is_found_again_with_its_result(tracked: _Tracked,
     context: Any = {"task_state_store": store}
     tracked.forget_job(context)
     assert store.kept == plan, "forgetting leaves pins alone"
+
+
+def test_a_lookup_leaves_the_application_of_an_earlier_try(
+    tracked: _Tracked, stand_in: StandIn, tmp_path: Path
+) -> None:
+    """A target that the application is about to create is looked up by each try, first of all."""
+    lookup = specs.ResolveSpec(run_id="run", tables=("main.sales.new",))
+    stand_in.does(
+        "echo 'Submitted application_1_0009'; "
+        + _writes(tmp_path / specs.sha256(specs.to_json(lookup)), "looked up")
+    )
+    kept = {"spark_job_id": "application_1_0001", FINGERPRINT_KEY: specs.sha256(specs.to_json(SPEC))}
+    store = Store(**kept)
+    context: Any = {"task_state_store": store, "run_id": "run"}
+    each_located(tracked, context, ["main.sales.new"])
+    assert (stand_in.was_started, tracked.waited_for) == (True, "application_1_0009")
+    assert store.kept == kept
+    assert run(tracked, store).message == "of the first try"
+
+
+def test_an_api_that_does_not_answer_at_the_end_hides_no_outcome() -> None:
+    class Away(Store):
+        def get(self, key: str, default: Any = None) -> Any:
+            raise RuntimeError("API_SERVER_ERROR: 503")
+
+    context: Any = {"task_state_store": Away()}
+    with operator().application(context):
+        pass
+    with pytest.raises(KeyNotUnique), operator().application(context):
+        raise KeyNotUnique("Two rows share key 1.", remedy="clean the source.")
 
 
 @pytest.mark.parametrize("found", [True, False])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import jinja2
 import pytest
 
 from airflow_delta_cdc.operators import (
@@ -25,7 +27,15 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON
-from delta_cdc.core.spec import BatchSpec, EraseSpec, ExpireSpec, JobResult, OptimizeSpec, VacuumSpec
+from delta_cdc.core.spec import (
+    BatchSpec,
+    EraseSpec,
+    ExpireSpec,
+    JobResult,
+    OptimizeSpec,
+    ResolveSpec,
+    VacuumSpec,
+)
 from tests.support.logs import LogTable, seal
 from tests.support.tables import Tables
 
@@ -33,6 +43,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import Spec
     from tests.unit.airflow.conftest import Records
 
+GONE = "main.sales.gone"
 LOG = ApplyOptions(keys=("id",), source_kind="change_log", sequence_by="at")
 
 
@@ -52,10 +63,13 @@ class Spark:
         self.applications = 0
         self.specs: list[Any] = []
         self.answers: dict[str, JobResult] = {}
+        self.tables: list[dict[str, Any]] = []
         monkeypatch.setattr(DeltaCdcOperator, "run_job", lambda _, context, spec: self.run(spec))
         monkeypatch.setattr(DeltaCdcOperator, "forget_job", lambda _, context: None)
 
     def run(self, spec: Spec) -> JobResult:
+        if isinstance(spec, ResolveSpec):
+            return JobResult("committed", tables=tuple(self.tables))
         assert isinstance(spec, BatchSpec)
         self.applications += 1
         self.specs.extend(spec.parts)
@@ -120,6 +134,14 @@ def test_several_tables_share_one_application(tables: Tables, spark: Spark, tmp_
         DeltaOptimizeOperator(task_id="t", tables=[tables.source.uri, more.uri]).execute(context())
 
 
+def test_a_name_that_is_gone_does_not_stop_the_other_tables(tables: Tables, spark: Spark) -> None:
+    spark.tables = [{"table": GONE, "error": TableNotFound(f"{GONE} does not exist.", remedy="x.").to_dict()}]
+    operator = DeltaOptimizeOperator(task_id="t", tables=[tables.source.uri, GONE])
+    with pytest.raises(TableNotFound, match=GONE):
+        operator.execute(context())
+    assert [spec.table_uri for spec in spark.specs] == [tables.source.uri]
+
+
 # -- vacuum ----------------------------------------------------------------------------------------
 def test_vacuum_names_who_would_lose(tables: Tables, spark: Spark) -> None:
     tables.source.append(at=1_000)
@@ -168,6 +190,45 @@ def test_consumers_by_a_configuration(tables: Tables, spark: Spark, monkeypatch:
     with pytest.raises(VacuumWouldLose, match=r"p \(.*version 6"):
         operator.execute(context(dag=dag))
     assert spark.specs == []
+
+
+@pytest.mark.parametrize(
+    ("of_p", "of_q", "problem"),
+    [
+        (
+            {"target": "{{ folder }}/{{ id }}"},
+            {},
+            "Pipeline p has not committed .* whose location a template",
+        ),
+        (
+            {"source": "{{ folder }}/a-{{ id }}", "target": "{{ folder }}/b-{{ id }}"},
+            {},
+            "Pipeline p has not",
+        ),
+        ({"target": "{{ 1 / 0 }}"}, {}, "Cannot render the templates of p: ZeroDivisionError"),
+        ({"source": "{{ 1 / 0 }}", "target": "{{ folder }}/{{ id }}"}, {}, "the templates of p: Zero"),
+        ({}, {"target": "{{ 1 / 0 }}"}, None),
+        ({}, {"where": "{{ 1 / 0 }}"}, None),
+    ],
+)
+def test_a_consumer_with_templates_of_another_dag(
+    tables: Tables, spark: Spark, monkeypatch: pytest.MonkeyPatch, of_p: Any, of_q: Any, problem: str | None
+) -> None:
+    """What another DAG renders differently, or this one cannot render, may have run."""
+    folder = Path(tables.source.uri).parent
+    p = {"source": tables.source.uri, "target": tables.target.uri, "keys": ["id"], **of_p}
+    q = {"source": f"{folder}/else", "target": f"{folder}/q", "keys": ["id"], **of_q}
+    (folder / "pipelines.yaml").write_text(json.dumps({"pipelines": {"p": p, "q": q}}))
+    operator = DeltaVacuumOperator(task_id="t", table=tables.source.uri, config="pipelines.yaml")
+    monkeypatch.setattr(operator, "get_template_env", lambda *_, **__: jinja2.Environment())
+    dag = SimpleNamespace(fileloc=str(folder / "dag.py"))
+    given = context(dag=dag, folder=str(folder), id="maintenance")
+    if problem is None:
+        operator.execute(given)
+    else:
+        with pytest.raises(VacuumWouldLose, match=problem):
+            operator.execute(given)
+    assert bool(spark.specs) == (problem is None)
 
 
 def test_who_is_named_has_to_be_the_one(tables: Tables, spark: Spark, tmp_path: Path) -> None:

@@ -34,7 +34,11 @@ def test_what_look_hands_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = {}
     for name, one in (("busy", given[0]), ("quiet", given[1]), ("absent", absent)):
         work, summary = detect(one)
-        found[name] = {"return_value": [{**item, "stamp": "<stamp>"} for item in work], "tables": summary}
+        assert {item["stamp"] for item in work} <= {one["stamp"] for one in summary.values()}
+        found[name] = {
+            "return_value": [{**item, "stamp": "<stamp>"} for item in work],
+            "tables": {pipeline: {**one, "stamp": "<stamp>"} for pipeline, one in summary.items()},
+        }
     golden.check("published/detect_changes.json", golden.as_json(found, tmp_path))
 
 

@@ -86,9 +86,10 @@ def test_forged_work_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, name: s
     one = task(FORGED[name], plain("a"))
     one.render_template_fields(context())
     assert one.table_arguments() in (None, plain("a"))
-    with pytest.raises(InvalidXCom):
+    refused = ConfigurationChanged if name == "another pipeline" else InvalidXCom
+    with pytest.raises(refused):
         one.execute(context())
-    with pytest.raises(InvalidXCom):
+    with pytest.raises(refused):
         run_spark([FORGED[name]], context(), plain("a"))
     assert flow.calls == 0
 
@@ -97,9 +98,9 @@ def test_the_form_and_not_the_xcom_chooses_the_tables(monkeypatch: pytest.Monkey
     flow = Flow(monkeypatch, PipelineResult(pipeline="b", applied=applied("b")))
     both = (plain("a"), plain("b"))
     chosen = context(params={"tables": ["a"]})
-    with pytest.raises(InvalidXCom, match="the run does not include a pipeline 'b'"):
+    with pytest.raises(ConfigurationChanged, match="The run does not include a pipeline 'b'"):
         run_spark([item("b")], chosen, *both)
-    with pytest.raises(InvalidXCom, match="the run does not include a pipeline 'b'"):
+    with pytest.raises(ConfigurationChanged, match="The run does not include a pipeline 'b'"):
         task(item("b"), *both).execute(chosen)
     assert flow.calls == 0
     task(item("b"), *both).execute(context())
@@ -301,10 +302,16 @@ ANSWER = {
 }
 SUMMARY = {"status": "work", "target_version": 3, "version": 9, "target": "/lake/a", "found": "x"}
 READERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "work": ([item("a"), item("b", located={"target": "/lake/b"})], lambda one: xcoms.items(one, ["a", "b"])),
+    "work": (
+        [item("a"), item("b", located={"target": "/lake/b"})],
+        lambda one: xcoms.items(one, ["a", "b"])[0],
+    ),
     "answer": ({"a": ANSWER}, lambda one: xcoms.answer(one, "a", S1)),
     "summaries": ({"a": SUMMARY, "b": SUMMARY}, xcoms.summaries),
-    "published": ([applied("a").to_dict()], lambda one: xcoms.published(one if type(one) is list else [one])),
+    "published": (
+        [applied("a").to_dict()],
+        lambda one: xcoms.published(one if type(one) is list else [one], {}),
+    ),
 }
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk.log import mask_secret
 from deltalake import DeltaTable, write_deltalake
 
 from airflow_delta_cdc.assets import delta_asset, group_alias, pipeline_alias
@@ -26,6 +27,7 @@ from delta_cdc.core.errors import (
     ConfigurationChanged,
     InvalidConfiguration,
     JobFailed,
+    LimitExceeded,
     NullKey,
     TableNotFound,
     TablesFailed,
@@ -281,6 +283,16 @@ def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]])
         one.execute(context())
 
 
+def test_a_pipeline_that_was_renamed_during_a_run_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = Flow(monkeypatch, PipelineResult(pipeline="a", applied=applied("a")))
+    answers = run_spark([item("a"), item("renamed")], context(), plain("a"))
+    assert ({name: one["status"] for name, one in answers.items()}, flow.calls) == ({"a": "applied"}, 1)
+    with pytest.raises(ConfigurationChanged, match="renamed"):
+        run_spark([item("renamed")], context(), plain("a"))
+    with pytest.raises(ConfigurationChanged, match="renamed"):
+        task(item("renamed"), plain("a")).execute(context())
+
+
 def test_a_template_that_breaks_after_the_detection_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow(
         monkeypatch,
@@ -417,6 +429,24 @@ def test_an_application_that_died_fails_its_task_and_still_tells(monkeypatch: py
     assert run_spark([item("a")], context())["a"]["status"] == "unfinished"
 
 
+def test_an_error_of_some_tables_says_what_became_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, lake: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    Flow(
+        monkeypatch,
+        PipelineResult(pipeline="a", applied=applied("a")),
+        PipelineResult(pipeline="b", error=NullKey("a key is null", remedy="mend it")),
+        PipelineResult(pipeline="c", error=JobFailed("it died", remedy="again"), unanswered=True),
+    )
+    with pytest.raises(TablesFailed, match=r"1 of 3 tables failed\. 2 others: 1 applied, 1 failed\."):
+        run_spark([item("a"), item("b"), item("c")], context())
+    bad = [table(tmp_path, f"bad{at}") for at in range(2)]
+    with pytest.raises(
+        TablesFailed, match=r"2 of 3 tables failed\. The run has applied nothing to the others"
+    ):
+        detect(lake[1], *bad, mode="backfill")
+
+
 def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     dry = {"steps": ["apply: versions 8-9"], "statements": ["MERGE"], "counts": {"inserted": 1}}
     shown = PipelineResult(pipeline="a", applied=replace(applied("a"), applied=False, dry_run=dry))
@@ -439,6 +469,40 @@ def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) 
     for answers in (failed, done):
         Flow(monkeypatch, *answers)
         assert len(json.dumps(run_spark([item(name) for name in names], context()))) <= 48 * 1024
+
+
+@pytest.mark.parametrize("number", [600, 1000])
+def test_the_error_of_one_of_many_tables_stays_itself(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    names = [f"t{at}" for at in range(number)]
+    error = LimitExceeded("It would delete 5 rows.", remedy="approve it.", approval="12-0a1b2c3d4e5f")
+    done = [PipelineResult(pipeline=name, applied=applied(name)) for name in names[1:]]
+    Flow(monkeypatch, PipelineResult(pipeline=names[0], error=error), *done)
+    answers = run_spark([item(name) for name in names], context())
+    assert xcoms.error_of(xcoms.answer(answers, names[0], S1)).to_dict() == error.to_dict()
+    failed = [PipelineResult(pipeline=name, error=error) for name in names]
+    Flow(monkeypatch, *failed)
+    answers = run_spark([item(name) for name in names], context())
+    raised = xcoms.error_of(xcoms.answer(answers, names[0], S1))
+    assert (type(raised), raised.approval) == (LimitExceeded, "12-0a1b2c3d4e5f"), "shortened"
+
+
+def test_the_xcoms_of_a_group_have_no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    mask_secret("hunter2-of-the-lake")
+    # The second one is where a text is shortened: nothing masks a part of a secret.
+    text = f"hunter2-of-the-lake {'x' * 965} hunter2-of-the-lake"
+    error = InvalidConfiguration(text, remedy=text)
+    Flow(monkeypatch, PipelineResult(pipeline="a", error=error))
+    given = context()
+    run_spark([item("a")], given)
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr("delta_cdc.run.table_arguments.requests", fails)
+    work, summaries = detect(table(tmp_path, "a"))
+    assert summaries["a"]["status"] == "failed"
+    for value in (given["ti"].pushed, work, summaries):
+        assert "hunter2" not in str(value)
 
 
 # -- apply ----------------------------------------------------------------------------------------
@@ -480,7 +544,7 @@ def test_what_was_done_is_published_under_its_own_name(monkeypatch: pytest.Monke
     (pipeline_job,) = flow.pipeline_jobs
     assert pipeline_job.since == 3
     assert answer == given["ti"].pushed["return_value"]
-    assert answer["target_version"] == 2
+    assert (answer["target_version"], answer["stamp"]) == (2, S1)
     events = given["outlet_events"][pipeline_alias("a")].asset_alias_events
     assert [event.dest_asset_key.uri for event in events] == ["file:///lake/a"]
     assert ("file:///lake/s", "committed:a") in given["asset_state_store"].kept
@@ -554,7 +618,8 @@ def test_a_dry_run_shows_what_the_application_found(monkeypatch: pytest.MonkeyPa
     shown = {"applied": False, "pipeline": "a", "dry_run": {"steps": ["s"], "statements": [], "counts": {}}}
     given = answered(status="planned", dry_run=shown)
     given["params"] = {"dry_run": True}
-    assert task(item("a", table=plain("a", dry_run=True))).execute(given) == shown
+    found = task(item("a", table=plain("a", dry_run=True))).execute(given)
+    assert found == {**shown, "stamp": S1}
     assert flow.calls == 0
     assert given["asset_state_store"].kept == given["task_state_store"].kept == {}
 
@@ -646,6 +711,29 @@ def test_the_versions_of_all_tables(lake: list[dict[str, Any]], tmp_path: Path) 
     assert list(found) == sorted(found)
     (event,) = given["outlet_events"][group_alias("g")].asset_alias_events
     assert event.extra == {"group": "g", "tables": found}
+
+
+def test_a_task_that_a_clear_removed_publishes_nothing(tmp_path: Path) -> None:
+    """Airflow keeps the XCom of a map index that is no more, whatever the tasks of today published."""
+    log = {"log": str(tmp_path / "log"), "adapter_options": {"sequence_by": "n"}, "target": None}
+    names = ("again", "idle")
+    tables = [{**table(tmp_path, name), **log} for name in names]
+    old = [{**ingested(name).to_dict(), "log_version": 4, "stamp": S1} for name in names]
+    new = {**old[0], "log_version": 9, "stamp": S2}
+    summaries = {name: {"status": "nothing", "target_version": 12, "stamp": S2} for name in names}
+    given = context(ti=Ti(**{"detect_changes.tables": summaries, "apply.return_value": [new, *old]}))
+    found = publish(given, *tables)
+    assert {name: one["target_version"] for name, one in found.items()} == {"again": 9, "idle": 12}
+
+
+def test_a_dry_run_writes_no_manifest(lake: list[dict[str, Any]], tmp_path: Path) -> None:
+    _, summaries = detect(*lake, dry_run=True)
+    others = {"detect_changes.tables": summaries, "apply.return_value": None}
+    for params in ({"dry_run": True}, {}):
+        assert not (tmp_path / "sales.json").exists()
+        given = context(ti=Ti(**others), params=params)
+        publish(given, *lake, manifest=str(tmp_path / "sales.json"))
+    assert (tmp_path / "sales.json").exists()
 
 
 def test_a_run_that_applied_nothing_tells_nobody(lake: list[dict[str, Any]]) -> None:

@@ -17,8 +17,10 @@ from airflow_delta_cdc.lookups import each_located, located
 from airflow_delta_cdc.names import cached_location, forget_moved
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator, DeltaReadChangesOperator
 from delta_cdc.core.errors import (
+    CorruptLog,
     DeltaCdcError,
     InvalidConfiguration,
+    JobFailed,
     TableNameGone,
     TableNameMoved,
     TableNotFound,
@@ -69,7 +71,7 @@ class Catalog:
     def run_job(self, _: Any, spec: ResolveSpec) -> JobResult:
         self.lookups.append(spec.tables)
         self.targets = spec.targets
-        rows = tuple(map(self._row, spec.tables))
+        rows = tuple(self._row(name) for name in spec.tables if self.new.get(name) != "")
         if len(rows) == 1 and "error" in rows[0]:
             return JobResult(status="failed", error=rows[0]["error"])
         return JobResult(status="committed", tables=rows)
@@ -202,6 +204,24 @@ def test_an_unknown_name_is_an_error_and_the_others_are_kept(world: World) -> No
     with pytest.raises(TableNotFound, match=TARGET):
         world.ask(world.task(), TARGET)
     assert len(world.catalog.lookups) == 2, "by the next task again"
+
+
+def test_one_table_that_cannot_be_located_does_not_stop_the_others(world: World, tmp_path: Path) -> None:
+    """Its log is damaged, its location or that of the catalog cannot be read, or the catalog says nothing."""
+    world.ask(world.task(), SOURCE, TARGET)
+    (world.source / "_delta_log" / f"{0:020d}.json").write_text('{"protocol": {')
+    task = world.task()
+    world.catalog.new = {"a.b.far": "hdfs://nn/warehouse/far", "a.b.none": ""}
+    world.catalog.tables["a.b.fine"] = tmp_path / "fine"
+    append(tmp_path / "fine", [1])
+    wrong = {SOURCE: CorruptLog, "hdfs://nn/lake": InvalidConfiguration, "a.b.far": InvalidConfiguration}
+    at = each_located(task, world.context(task), [*wrong, "a.b.none", TARGET, "a.b.fine", "/lake"])
+    assert {table: type(at[table]) for table in wrong} == wrong
+    assert "a.b.far" in str(at["a.b.far"])
+    assert isinstance(at["a.b.none"], JobFailed)
+    assert [at[table] for table in (TARGET, "a.b.fine", "/lake")] == [
+        *(str(world.target), str(tmp_path / "fine"), "/lake")
+    ]
 
 
 # -- without an asset -----------------------------------------------------------------------------

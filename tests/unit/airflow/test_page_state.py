@@ -165,6 +165,23 @@ def test_a_pipeline_that_has_applied_everything() -> None:
     assert found["run"] == wanted
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"lag": {"seconds": 9e10}},
+        {"lag": {"seconds": -9e12}},
+        {"lag": {"seconds": 60, "freshness": 1e14}},
+        {"lag": {"seconds": 60, "readable_until": "0001-01-01T00:00:00+14:00"}},
+        {"lag": {"seconds": 60}, "timestamp": "0001-01-01T00:00:00+14:00"},
+        {"lag": {"seconds": 60}, "timestamp": "9999-12-31T23:59:59-14:00"},
+    ],
+)
+def test_times_that_cannot_be_do_not_hide_the_page(content: dict[str, Any]) -> None:
+    """Who may write an XCom or an event would hide all pipelines."""
+    assert item(**done(**content))["version"] == 7
+    assert item(events=[event(7, **content)])["version"] == 7
+
+
 _NO_ERROR = "read the log of Airflow's scheduler or executor"
 #: What is stored, what the page shows, and parts of its first finding.
 STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk.exceptions import (
     AirflowRescheduleException,
     AirflowSensorTimeout,
@@ -31,6 +32,7 @@ from delta_cdc.core.errors import (
     TableNameUnresolved,
     TargetWithoutWatermark,
 )
+from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.waiting import Condition, Watch
 from tests.support.logs import LogTable, seal
 from tests.unit.airflow.tables import append
@@ -198,6 +200,35 @@ def test_poking_survives_a_store_that_does_not_answer(
     assert not poke(sensor(tmp_path / "t", baseline_version=0)).is_done
     # Deferred, the triggerer goes on looking.
     assert deferred(sensor(tmp_path / "t", baseline_version=0))
+
+
+@pytest.mark.parametrize("has_pipeline", [True, False])
+def test_a_sensor_waits_for_the_store_of_its_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_pipeline: bool
+) -> None:
+    source, target = LogTable(tmp_path / "source").create(), LogTable(tmp_path / "target").create()
+    target.write_seal(seal(100, 0, source=source, kind="load"))
+    given = {"pipeline": "p", "target": target.uri} if has_pipeline else {}
+
+    async def unavailable(*_: Any) -> None:
+        raise StoreUnavailable("503", remedy="wait.")
+
+    with monkeypatch.context() as away:
+        away.setattr(DeltaLog, "snapshot", unavailable)
+        assert not poke(sensor(source.uri, deferrable=False, **given)).is_done
+        task = sensor(source.uri, timeout=60, poke_interval=5, **given)
+        first = deferred(task)
+        assert isinstance(first.trigger, DateTimeTrigger)
+        assert (first.method_name, first.timeout) == ("look_again", timedelta(seconds=60))
+    later: Any = {"task_state_store": Store()}
+    with pytest.raises(TaskDeferred) as again:
+        task.look_again(later, event=1, **{**(first.kwargs or {}), "until": time.time() + 30})
+    assert isinstance(again.value.trigger, DeltaVersionSensorTrigger)
+    assert again.value.timeout is not None, "what is left of the first one"
+    assert timedelta(seconds=25) < again.value.timeout <= timedelta(seconds=30)
+    with pytest.raises(TaskDeferred) as late:
+        task.look_again(later, until=time.time() - 9)
+    assert late.value.timeout == timedelta(0)
 
 
 def test_a_name_that_an_operator_has_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

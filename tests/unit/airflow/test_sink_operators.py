@@ -236,6 +236,49 @@ def test_the_function_gets_the_changes_and_its_own_arguments(
     assert steps.called == ["read append_only"], "nothing is committed"
 
 
+def test_a_task_that_was_killed_while_it_staged_sends_nothing(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(changes: Any) -> None:
+        steps.called.append("send")
+
+    operator = decorated(send)
+    read = steps.read
+
+    def killed(request: Any) -> Outcome:
+        operator.on_kill()
+        return read(request)
+
+    monkeypatch.setattr(steps, "read", killed)
+    with pytest.raises(JobFailed, match="killed"):
+        run(operator, monkeypatch)
+    assert steps.called == ["read append_only"]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_jvm_that_is_dead_at_the_end_changes_nothing(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    class Dead:
+        def stop(self) -> None:
+            raise ConnectionRefusedError(111)
+
+    monkeypatch.setattr("delta_cdc.launch.session.get_session", lambda *_, **__: Dead())
+
+    def send(changes: Any) -> int:
+        operator._session.get(["/lake/source"])
+        if fails:
+            raise JobFailed("Spark died.", remedy="retry.")
+        return 42
+
+    operator = decorated(send)
+    if fails:
+        with pytest.raises(JobFailed, match="Spark died"):
+            run(operator, monkeypatch)
+    else:
+        assert run(operator, monkeypatch)[0] == 42
+
+
 def test_with_nothing_new_the_task_is_skipped(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     steps.versions = None
     monkeypatch.setattr(WorkerSession, "get", None)

@@ -167,6 +167,13 @@ def test_the_interval_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPat
     assert DeltaVersionTrigger(table="/t", asset_name="a").serialize()[1]["poll_interval"] == 7.0
     assert DeltaVersionSensor(task_id="wait", table="/t").poke_interval == 7.0
     assert DeltaVersionSensor(task_id="wait", table="/t", poke_interval=3).poke_interval == 3.0
+    for wrong in ("-1", "0", "nan", "inf"):
+        monkeypatch.setenv("AIRFLOW__DELTA_CDC__POLL_INTERVAL", wrong)
+        with pytest.raises(InvalidConfiguration, match=rf"\[delta_cdc\] poll_interval is {wrong}\."):
+            DeltaVersionTrigger(table="/t", asset_name="a")
+        with pytest.raises(InvalidConfiguration, match="poll_interval"):
+            DeltaVersionSensor(task_id="wait", table="/t")
+        assert DeltaVersionTrigger(table="/t", asset_name="a", poll_interval=3).poll_interval == 3.0
 
 
 def test_a_watched_asset_is_never_one_that_tasks_name() -> None:

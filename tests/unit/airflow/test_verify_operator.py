@@ -107,6 +107,12 @@ def test_a_configuration_beside_the_dag(tables: Tables, stand_in: StandIn, tmp_p
     assert looked_at() == [("p", "ok"), ("q", "finding")]
     assert looked_at(group="g") == [("p", "ok")]
     assert looked_at(tables=["q"]) == [("q", "finding")]
+    written["pipelines"]["q"] = {**other, "where": "{{ 1 / 0 }}"}
+    (tmp_path / "flows.yaml").write_text(json.dumps(written))
+    assert looked_at(group="g") == [("p", "ok")]
+    error, ti = verify(**given, filled={"lake": str(tmp_path)})
+    assert "Cannot render the templates of q: ZeroDivisionError" in str(error)
+    assert [row["status"] for row in ti.pushed["return_value"]] == ["ok"], "of p"
     error, _ = verify(**{**given, "tables": ["r"]}, filled={"lake": ""})
     assert "no pipeline 'r'" in str(error)
 

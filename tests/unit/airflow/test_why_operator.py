@@ -116,7 +116,11 @@ def test_a_pipeline_of_a_configuration(tables: Tables, stand_in: StandIn, tmp_pa
     given = {"file": str(tmp_path / "dag.py"), "key": "id=1", "filled": {"lake": str(tmp_path)}}
     assert why(config="flows.yaml", **given)["target"] == tables.target.uri
     assert why(config="two.yaml", pipeline="p", **given)["pipeline"] == "p"
+    broken = {**flow, "where": "{{ 1 / 0 }}"}
+    (tmp_path / "broken.yaml").write_text(json.dumps({"pipelines": {"p": flow, "q": broken}}))
+    assert why(config="broken.yaml", pipeline="p", **given)["pipeline"] == "p"
     for more, problem in (
+        ({"config": "broken.yaml", "pipeline": "q"}, "Cannot render the templates of q: ZeroDivisionError"),
         ({"config": "two.yaml"}, "two.yaml has 2 pipelines"),
         ({"config": "two.yaml", "pipeline": "r"}, "no pipeline 'r'"),
         ({"config": "two.yaml", "pipeline": "q"}, "No pipeline applies the change log of q"),
