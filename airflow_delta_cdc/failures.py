@@ -11,7 +11,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from airflow.providers.common.compat.sdk import redact
 
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed, JobRefused
 
@@ -27,28 +26,6 @@ _AIRFLOWS_LINE = "Task failed with exception"
 def described(error: DeltaCdcError) -> str:
     """Return an error for people: its name and message, and the remedy on a line of its own."""
     return f"{type(error).__name__}: {error.message.rstrip()}\nRemedy: {error.remedy}"
-
-
-def masked(text: str) -> str:
-    """Return a text without the secrets that Airflow knows, for an XCom: Airflow itself masks only logs."""
-    return str(redact(text))
-
-
-def for_xcom(error: DeltaCdcError, most: int) -> dict[str, str]:
-    """Return an error as a dict, with the message and the remedy masked and shortened.
-
-    Only these two: a shortened class, or approval, would be another one.
-
-    :param most: the most characters of each
-    """
-
-    def shown(text: str) -> str:
-        # First: a shortened text could end in a part of a secret, which nothing masks any more.
-        text = masked(text)
-        return text if len(text) <= most else f"{text[:most]}… (see the log)"
-
-    texts = {"message": shown(error.message), "remedy": shown(error.remedy)}
-    return {**error.to_dict(), **texts}
 
 
 def unrendered(pipeline: str, reason: object, then: str) -> InvalidConfiguration:

@@ -30,7 +30,7 @@ LAYERS: Layers = {
     "run": ("core", "delta_log", "planning"),
 }
 #: Of the provider. Edges: the DAG factory, the command line and the doctor.
-_BASE = ("engine", "arguments", "failures", "compat")
+_BASE = ("engine", "arguments", "failures", "masking", "compat")
 _SHARED = (*_BASE, "assets", "hooks", "announced", "backup", "kafka", "metrics", "lineage", "links")
 PROVIDER_LAYERS: Layers = {
     "engine": (),
@@ -38,6 +38,7 @@ PROVIDER_LAYERS: Layers = {
     "arguments": (),
     "retry": ("compat",),
     "failures": (),
+    "masking": (),
     "approval": ("compat",),
     "form": _BASE,
     "assets": _BASE,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from airflow_delta_cdc import engine, publishing
 from airflow_delta_cdc.announced import announced_by_group, knows_events
-from airflow_delta_cdc.failures import described, masked
+from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
@@ -21,6 +21,7 @@ from airflow_delta_cdc.groups.base import (
     template_error,
 )
 from airflow_delta_cdc.groups.xcoms import Item, Summary, fingerprint
+from airflow_delta_cdc.masking import masked
 from airflow_delta_cdc.metrics import emit_lag
 from delta_cdc.core import arguments, codec
 from delta_cdc.core.errors import TableNotFound

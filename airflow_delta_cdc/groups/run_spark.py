@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine, publishing
-from airflow_delta_cdc.failures import described, for_xcom
+from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
@@ -19,6 +19,7 @@ from airflow_delta_cdc.groups.base import (
 )
 from airflow_delta_cdc.groups.detect_changes import detecting
 from airflow_delta_cdc.groups.xcoms import items
+from airflow_delta_cdc.masking import for_xcom
 from delta_cdc.core.errors import JobFailed, TableNotFound
 
 if TYPE_CHECKING:

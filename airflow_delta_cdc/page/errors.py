@@ -12,6 +12,8 @@ from typing import Any
 
 from airflow.listeners import hookimpl
 
+from airflow_delta_cdc.masking import for_xcom
+
 #: The key of the XCom: ``class``, ``message`` and ``remedy`` of the error. The next try deletes it.
 ERROR_KEY = "delta_cdc_error"
 #: The most characters of a message; the log has the whole one.
@@ -27,8 +29,6 @@ def on_task_instance_failed(task_instance: Any, error: str | BaseException | Non
     if known is None or not isinstance(error, known.DeltaCdcError):
         # A process that never imported the module did not raise one of its errors.
         return
-    from airflow_delta_cdc.failures import for_xcom
-
     value = for_xcom(error, _MOST)
     try:
         task_instance.xcom_push(key=ERROR_KEY, value=value)
