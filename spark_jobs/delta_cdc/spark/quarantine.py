@@ -196,9 +196,31 @@ def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
         earlier = F.col("seal") < context.step.seal_number
         held.append(rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(earlier))
     for rows_held in held:
-        same = [F.col(f"found.{name}").eqNullSafe(F.col(f"held.{name}")) for name in _IDENTITY]
+        same = [
+            mine.eqNullSafe(theirs)
+            for mine, theirs in zip(
+                _identity(F.col("found.keys"), F.col("found.raw")),
+                _identity(F.col("held.keys"), F.col("held.raw")),
+                strict=True,
+            )
+        ]
         found = found.alias("found").join(rows_held.alias("held"), on=same, how="left_anti")
     return found
+
+
+def _identity(keys: Column, raw: Column) -> tuple[Column, ...]:
+    """Return what identifies a row: key and values, without NULLs, and whatever the case of their columns.
+
+    A column that the source gets later is NULL in the rows that it had.
+    """
+    return tuple(F.coalesce(_without_nulls(text), text) for text in (keys, raw))
+
+
+def _without_nulls(text: Column) -> Column:
+    members = F.map_entries(F.from_json(text, "map<string, string>"))
+    given = F.filter(members, lambda one: one.getField("value").isNotNull())
+    named = F.transform(given, lambda one: F.struct(F.lower(one.getField("key")), one.getField("value")))
+    return F.to_json(F.sort_array(named))
 
 
 def with_held(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
@@ -211,8 +233,11 @@ def with_held(context: StepContext, events: DataFrame, shape: Shape) -> DataFram
         return events.withColumn(HELD, F.lit(False))
     texts = [_key_text(F.col(quote(key)), events.schema[key].dataType).alias(key) for key in shape.keys]
     identity = (F.to_json(F.struct(*texts), AS_JSON), F.to_json(F.col(SOURCE_ROW), AS_JSON))
-    own = [column.eqNullSafe(F.col(f"held.{name}")) for name, column in zip(_IDENTITY, identity, strict=True)]
-    held = rows_of(context.session, uri, context.spec.pipeline).select(*_IDENTITY).distinct()
+    mine, theirs = _identity(*identity), [F.col(f"held.{name}") for name in _IDENTITY]
+    own = [column.eqNullSafe(other) for column, other in zip(mine, theirs, strict=True)]
+    stored = _identity(F.col("keys"), F.col("raw"))
+    named = [column.alias(name) for column, name in zip(stored, _IDENTITY, strict=True)]
+    held = rows_of(context.session, uri, context.spec.pipeline).select(*named).distinct()
     joined = events.alias("events").join(
         held.withColumn(_THERE, F.lit(True)).alias("held"), on=own, how="left"
     )

@@ -272,6 +272,78 @@ def test_a_crash_between_altering_and_the_commit(one: History, tmp_path: Path, s
     one.check(target, scd)
 
 
+MAPPED = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name')"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["incremental", "reload"])
+def test_a_second_rename_after_a_crash_loses_no_values(
+    spark: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    """The target has followed the first rename, and has neither name of the whole range."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+
+    def sql(*statements: str) -> None:
+        for statement in statements:
+            spark.sql(statement.format(f"delta.`{source}`"))
+
+    def run(**more: Any) -> None:
+        policies = {"schema_evolution": "mirror"}
+        apply_changes(spark, source, target, pipeline="p", keys=["id"], policies=policies, **more)
+
+    sql(
+        f"CREATE TABLE {{}} (id INT, a STRING, n INT) USING delta {MAPPED}",
+        "INSERT INTO {} VALUES (1, 'x', 1), (2, 'y', 2)",
+    )
+    run()
+    sql("ALTER TABLE {} RENAME COLUMN a TO b")
+
+    def die(point: str) -> None:
+        if point == "altered":
+            raise Killed
+
+    remove = failpoints.install(die)
+    try:
+        with pytest.raises(Killed):
+            run()
+    finally:
+        remove()
+    sql("ALTER TABLE {} RENAME COLUMN b TO c", "UPDATE {} SET n = 10 WHERE id = 1")
+    with pytest.raises(TargetSchemaClash, match="has neither name"):
+        run(mode=mode)
+    spark.sql(f"ALTER TABLE delta.`{target}` RENAME COLUMN b TO c")
+    run(mode=mode)
+    rows = [(row["id"], row["c"], row["n"]) for row in table_rows(spark, target)]
+    assert sorted(rows) == [(1, "x", 10), (2, "y", 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["DROP COLUMN note", "RENAME COLUMN note TO remark"])
+def test_a_late_plan_alters_no_column_that_came_since(
+    spark: SparkSession, tmp_path: Path, change: str
+) -> None:
+    """As an application that waits for the cluster, while a retry applies its range, and later ones."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    table = f"delta.`{source}`"
+    spark.sql(f"CREATE TABLE {table} (id INT, name STRING, note STRING) USING delta {MAPPED}")
+    spark.sql(f"INSERT INTO {table} VALUES (1, 'a', 'old'), (2, 'b', 'old')")
+    options = {"source_kind": "change_feed", "keys": ["id"], "schema_evolution": "mirror"}
+    flow = LogFlow(spark, source, target, options, pipeline="p")
+    flow.apply(1)
+    spark.sql(f"ALTER TABLE {table} {change}")
+    spark.sql(f"UPDATE {table} SET name = 'a2' WHERE id = 1")
+    late = flow.planned(3)
+    assert late is not None
+    flow.apply(3)
+    spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
+    spark.sql(f"UPDATE {table} SET note = 'new' WHERE id = 1")
+    flow.apply(5)
+    before = table_rows(spark, target)
+    assert "new" in [row["note"] for row in before]
+    flow.run_late(late)
+    assert table_rows(spark, target) == before
+
+
 @pytest.mark.slow
 def test_another_writer_alters_the_target_first(one: History, tmp_path: Path) -> None:
     """Its rename and ours meet: the run plans again, on the target as it is then."""

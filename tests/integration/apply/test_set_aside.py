@@ -337,6 +337,29 @@ def test_a_reset_does_not_set_a_row_without_key_aside_twice(spark: SparkSession,
 
 
 @pytest.mark.slow
+def test_a_reset_after_a_new_column_sets_no_row_aside_twice(spark: SparkSession, tmp_path: Path) -> None:
+    feed = feed_of(spark, tmp_path, "(1, 10), (NULL, 5), (2, -5)", **INVALID)
+    feed.run(QUARANTINE)
+    expected = [("null_key", None, 5), ("rule amount_positive", "2", -5)]
+    assert feed.aside() == expected
+    feed.sql("ALTER TABLE {} ADD COLUMN city STRING")
+    feed.run(QUARANTINE, mode="reset")
+    assert feed.aside() == expected
+    feed.sql("UPDATE {} SET city = 'x' WHERE id = 2")
+    feed.run(QUARANTINE, mode="reload")
+    assert len(feed.aside()) == 3, "the row has another value now"
+
+
+@pytest.mark.slow
+def test_a_held_event_is_not_missing_after_a_new_column(spark: SparkSession, tmp_path: Path) -> None:
+    log = log_of(spark, tmp_path, "(1, 10, 'U', 1), (2, -5, 'U', 1)")
+    log.run(QUARANTINE)
+    log.sql("ALTER TABLE {} ADD COLUMN city STRING", "INSERT INTO {} VALUES (3, 30, 'U', 2, 'x')")
+    log.run(QUARANTINE)
+    log.expect_healthy()
+
+
+@pytest.mark.slow
 def test_a_delete_of_a_row_without_key(spark: SparkSession, tmp_path: Path) -> None:
     """What the quarantine gets must not depend on whether another row breaks a rule."""
     feed = feed_of(spark, tmp_path, "(1, 10), (NULL, 5)", **INVALID)

@@ -23,7 +23,7 @@ from airflow_delta_cdc.runtime import exchange
 from airflow_delta_cdc.runtime.submit import FINGERPRINT_KEY, SubmitRuntime
 from delta_cdc.core import spec as specs
 from delta_cdc.core.errors import InvalidConfiguration, JobFailed, KeyNotUnique, StoreUnavailable
-from delta_cdc.core.spec import EnableSpec, JobResult
+from delta_cdc.core.spec import EnableSpec, JobResult, Spec
 from delta_cdc.core.storage_options import is_s3
 from delta_cdc.launch import jars
 
@@ -102,9 +102,9 @@ def _writes(folder: Path, message: str) -> str:
     return f"mkdir -p {folder}/result; echo '{text}' > {folder}/result/part-0"
 
 
-def folder_name(owner: str = "run") -> str:
+def folder_name(owner: str = "run", spec: Spec = SPEC) -> str:
     """Return the name of a run's folder: of the task, and of its spec."""
-    return specs.sha256(f"{owner} {specs.to_json(SPEC)}")
+    return specs.sha256(f"{owner} {specs.to_json(spec)}")
 
 
 def run(task: DeltaCdcOperator, store: Store | None = None) -> JobResult:

@@ -27,7 +27,16 @@ from delta_cdc.core.steps import Staging
 from delta_cdc.core.watermark import TableVersion
 from tests.support.ingest_specs import ingest_spec as first_batch
 from tests.support.steps import step as made_step
-from tests.unit.airflow.test_base_operator import COMMITTED, SPEC, Store, _writes, operator, run, small_world
+from tests.unit.airflow.test_base_operator import (
+    COMMITTED,
+    SPEC,
+    Store,
+    _writes,
+    folder_name,
+    operator,
+    run,
+    small_world,
+)
 
 if TYPE_CHECKING:
     from tests.unit.airflow.conftest import Connect, Records, StandIn
@@ -285,7 +294,7 @@ def test_yarn_gets_kafkas_options_by_the_private_properties(
     stand_in: StandIn, connect: Connect, lake: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
-    _keeping_properties(stand_in, _writes(tmp_path / specs.sha256(specs.to_json(_TOPICS)), "done"))
+    _keeping_properties(stand_in, _writes(tmp_path / folder_name(spec=_TOPICS), "done"))
     spark = connect(host="yarn", **{"deploy-mode": "cluster"})
     ran(Reading(task_id="t", table="/t", delta_conn_id=lake, spark_conn_id=spark, durable=False), _TOPICS)
     _nothing_secret_on_the_command_line(stand_in)
@@ -303,7 +312,7 @@ def test_yarn_gets_the_keys_by_a_private_file(
     stand_in: StandIn, connect: Connect, lake: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DELTA_CDC__RESULTS_URI", tmp_path.as_uri())
-    folder = tmp_path / specs.sha256(specs.to_json(SPEC))
+    folder = tmp_path / folder_name()
     # The application has its confs as soon as it has an id.
     submitted = f"""echo "INFO Submitted application application_1600000000000_0001"
         for _ in $(seq 600); do

@@ -124,6 +124,7 @@ def check_target(context: StepContext, shape: Shape) -> None:
     alters, schema = _followed(spec.target_uri, target, changes, mirrors=mirrors)
     existing = {f.name.lower(): f for f in schema.fields}
     new = [f.name for f in desired.fields if f.name.lower() not in existing]
+    _refuse_lost_name(context, changes, new)
     history = {name.lower() for name in options.added_columns}
     if options.writes_events:
         # A wider type is another order, too, for the sources that were collected before.
@@ -178,6 +179,23 @@ def check_target(context: StepContext, shape: Shape) -> None:
         if change.kind == "comment" and len(change.path) == 1 and change.path[0] in new
     }
     context.evolve = bool(new)
+
+
+def _refuse_lost_name(context: StepContext, changes: Sequence[ColumnChange], new: Sequence[str]) -> None:
+    """Refuse a renamed column of which the target has neither name: as a new one, it would be NULL.
+
+    A try that died may have followed an earlier rename, before the source renamed the column again.
+    """
+    lost = [one for one in changes if one.kind == "renamed" and len(one.path) == 1 and one.after in new]
+    if not lost:
+        return
+    table = sql.table(context.spec.target_uri)
+    name = sql.quote(str(lost[0].after))
+    raise TargetSchemaClash(
+        f"Column {lost[0]} in the source, and the target {context.spec.target_uri} has neither name.",
+        remedy=f"if the target has its values under another name, give it the new one: ALTER TABLE {table} "
+        f"RENAME COLUMN <name> TO {name}; otherwise add it: ALTER TABLE {table} ADD COLUMN {name} <type>.",
+    )
 
 
 def _refuse_without(context: StepContext, types: Mapping[str, DataType], time_type: DataType | None) -> None:

@@ -319,6 +319,9 @@ class SealedSteps(ABC, Generic[S, P]):
         """
         into = self.spec.into
         for position, statement in enumerate(prepared.alters):
+            if self._is_overtaken(step):
+                # The newer run may have given the names of the statement to other columns.
+                raise NotCommitted("skipped", taken_number(self.spec.pipeline, step.seal_number))
             log.info("%s: %s", self.spec.pipeline, statement)
             try:
                 self.session.sql(statement)
