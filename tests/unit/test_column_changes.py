@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.core.column_changes import ColumnChange, compare, reuses_name, widens
+from delta_cdc.core.column_changes import ColumnChange, compare, restored, reuses_name, widens
 from tests.support.logs import field_of, struct_of
 
 
@@ -46,6 +46,37 @@ def changes(before: list[Any], after: list[Any], *, by_id: bool = True) -> list[
 )
 def test_what_changed(before: list[Any], after: list[Any], expected: list[str]) -> None:
     assert changes(before, after) == expected
+
+
+def upgraded(name: str, number: int, before: str = "") -> dict[str, Any]:
+    """Return a column of a table that got column mapping."""
+    return field_of(name, mapped=number, file_name=before or name)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ([upgraded("a", 1), upgraded("b", 2)], []),
+        ([upgraded("a", 1), upgraded("c", 2, "b")], ["b was renamed to c"]),
+        ([upgraded("b", 1, "a"), upgraded("a", 2, "b")], ["a was renamed to b", "b was renamed to a"]),
+        ([upgraded("a", 1), field_of("b", mapped=3)], ["b was dropped or renamed", "b was added"]),
+        # All rows were written again, as by overwriteSchema.
+        ([field_of("a", mapped=1), field_of("b", mapped=2)], []),
+    ],
+)
+def test_column_mapping_was_turned_on_between(after: list[Any], expected: list[str]) -> None:
+    assert changes([field_of("a"), field_of("b")], after) == expected
+
+
+def test_a_column_that_came_back_has_an_id_that_was_given_before() -> None:
+    inner = struct_of(field_of("x", mapped=3), field_of("y", mapped=4))
+    of_array = {"type": "array", "elementType": inner, "containsNull": True}
+    whole = text_of(field_of("a", mapped=1), field_of("b", of_array, mapped=2), field_of("c", mapped=5))
+    less = {**of_array, "elementType": struct_of(field_of("x", mapped=3))}
+    before = text_of(field_of("a", mapped=1), field_of("b", less, mapped=2))
+    assert restored(before, whole, 5) == ("b.element.y", "c")
+    assert restored(before, whole, 4) == ("b.element.y",), "c is new"
+    assert restored(whole, before, 5) == ()
 
 
 def test_ids_count_only_within_one_table() -> None:

@@ -34,6 +34,7 @@ FOLLOWED_BY_LOGS = ("widen",)
 _LOSSY = ("widened", "retyped", "dropped", "renamed")
 
 _ID = "delta.columnMapping.id"
+_PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 #: Types to which Delta widens each type, without decimals.
 _WIDER = {
@@ -119,6 +120,34 @@ def reuses_name(changes: Iterable[ColumnChange]) -> bool:
     return any(tuple(map(str.lower, (*c.path[:-1], c.after))) in gone for c in changes if c.kind == "renamed")
 
 
+def restored(before: str, after: str, greatest_id: int) -> tuple[str, ...]:
+    """Return the columns and fields that came back with the values that they had.
+
+    Within one table, an id is never given to another column.
+
+    :param before: ``metaData.schemaString`` of the older version, with ids
+    :param greatest_id: the greatest id that a column of the table had until then
+    """
+    known = {column_id for _, column_id in _ids(codec.parsed(before), ())}
+    found = _ids(codec.parsed(after), ())
+    return tuple(name for name, column_id in found if column_id not in known and column_id <= greatest_id)
+
+
+def _ids(type_: Any, path: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    kind = _kind(type_)
+    if kind == "struct":
+        for field in type_["fields"]:
+            column_id, inner = _id(field), (*path, field["name"])
+            if column_id is not None:
+                yield ".".join(inner), column_id
+            yield from _ids(field["type"], inner)
+    elif kind == "array":
+        yield from _ids(type_["elementType"], (*path, "element"))
+    elif kind == "map":
+        for part in ("key", "value"):
+            yield from _ids(type_[f"{part}Type"], (*path, part))
+
+
 def _structs(
     before: dict[str, Any],
     after: dict[str, Any],
@@ -156,6 +185,11 @@ def _matched(
     ids = {_id(field): field for field in after}
     if by_id and None not in ids and all(_id(field) is not None for field in before):
         return [ids.get(_id(field)) for field in before]
+    if by_id and None not in ids and all(_id(field) is None for field in before):
+        in_files = {str((field.get("metadata") or {}).get(_PHYSICAL_NAME)): field for field in after}
+        if any(field["name"] in in_files for field in before):
+            # Column mapping was turned on between the two: the names in the files are those of before.
+            return [in_files.get(field["name"]) for field in before]
     names = {field["name"].lower(): field for field in after}
     return [names.get(field["name"].lower()) for field in before]
 

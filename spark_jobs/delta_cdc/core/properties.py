@@ -31,6 +31,8 @@ STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"
 CHANGE_LOG = "delta_cdc.changeLog"
 #: ``name`` or ``id``: columns have ids, and names of their own in the files.
 COLUMN_MAPPING = "delta.columnMapping.mode"
+#: The greatest id that a column of the table ever had.
+GREATEST_COLUMN_ID = "delta.columnMapping.maxColumnId"
 #: Allows the type of a column to widen.
 TYPE_WIDENING = "delta.enableTypeWidening"
 #: Gives every row a stable id.

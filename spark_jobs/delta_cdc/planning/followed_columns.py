@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.column_changes import FOLLOWED, FOLLOWED_BY_LOGS, compare, reuses_name
+from delta_cdc.core.column_changes import FOLLOWED, FOLLOWED_BY_LOGS, compare, restored, reuses_name
 from delta_cdc.core.errors import (
     CorruptLog,
     LogGap,
@@ -25,7 +25,7 @@ from delta_cdc.core.errors import (
     TargetSchemaClash,
     VersionsExpired,
 )
-from delta_cdc.core.properties import COLUMN_MAPPING
+from delta_cdc.core.properties import COLUMN_MAPPING, GREATEST_COLUMN_ID
 from delta_cdc.delta_log.actions import MetaData
 from delta_cdc.delta_log.schema_changes import moved_column
 
@@ -147,6 +147,8 @@ async def check(
             splits.add(commit.version)
             notes += (f"The target follows version {commit.version} of {log.uri}: {'; '.join(lossy)}.",)
         _refuse_moved(log, commit, last, now)
+        if options is not None:
+            _refuse_restored(log, commit, last, now)
         schemas[commit.version] = last = now
     return FollowedColumns(notes, options, schemas, frozenset(splits))
 
@@ -391,6 +393,17 @@ def _refuse_moved(log: DeltaLog, commit: Commit, last: MetaData, now: MetaData) 
         now_text, before_text = (", ".join(m.partition_columns) or "nothing" for m in (now, last))
         text = f"it is partitioned by {now_text}, and was by {before_text}"
         raise schema_changed(log, commit, text, remedy)
+
+
+def _refuse_restored(log: DeltaLog, commit: Commit, last: MetaData, now: MetaData) -> None:
+    """Refuse a dropped column that came back, as by a RESTORE: rows that did not change have its values."""
+    greatest = str(last.configuration.get(GREATEST_COLUMN_ID, ""))
+    if now.id != last.id or not greatest.isdecimal():
+        return
+    names = restored(last.schema_string, now.schema_string, int(greatest))
+    if names:
+        text = f"the column {', '.join(names)} came back, with values in rows that did not change"
+        raise schema_changed(log, commit, text, "run once with mode='reload', which compares all rows.")
 
 
 def schema_changed(log: DeltaLog, commit: Commit, change: str, remedy: str) -> SchemaChangeInRange:

@@ -196,6 +196,23 @@ def test_a_kept_column_is_not_filled_by_another_of_its_name(mapped: Tables) -> N
     assert ranges(steps(mapped, "mirror")) == [(7, 9)]
 
 
+@pytest.mark.parametrize("policy", ["additive", "mirror"])
+def test_a_dropped_column_that_a_restore_brought_back_needs_a_reload(mapped: Tables, policy: str) -> None:
+    """Rows that did not change have its values again, and the target has NULL."""
+    mapped.source.configuration["delta.columnMapping.maxColumnId"] = "3"
+    mapped.source.alter(ID, NAME)
+    mapped.sealed(7)
+    mapped.target.fields = [ID, NAME]
+    mapped.source.alter(ID, NAME, SIZE, operation="RESTORE")
+    mapped.source.append()
+    with pytest.raises(SchemaChangeInRange, match="the column size came back") as caught:
+        steps(mapped, policy)
+    assert "mode='reload'" in caught.value.remedy
+    spec = mapped.apply(options=replace(KEYED, schema_evolution=policy), mode="reload").spec
+    assert isinstance(spec, ApplySpec)
+    assert [step.kind for step in spec.steps] == ["reload"]
+
+
 def test_only_a_target_with_column_mapping_mirrors(mapped: Tables) -> None:
     mapped.target.set_properties()
     mapped.source.alter(ID, NAME)
