@@ -133,6 +133,11 @@ def restored(before: str, after: str, greatest_id: int) -> tuple[str, ...]:
     return tuple(name for name, column_id in found if column_id not in known and column_id <= greatest_id)
 
 
+def column_names(schema: str) -> tuple[str, ...]:
+    """Return the names of the columns of ``metaData.schemaString``."""
+    return tuple(field["name"] for field in codec.parsed(schema)["fields"])
+
+
 def _ids(type_: Any, path: tuple[str, ...]) -> Iterator[tuple[str, int]]:
     kind = _kind(type_)
     if kind == "struct":

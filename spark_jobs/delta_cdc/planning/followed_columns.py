@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.column_changes import FOLLOWED, FOLLOWED_BY_LOGS, compare, restored, reuses_name
+from delta_cdc.core.column_changes import (
+    FOLLOWED,
+    FOLLOWED_BY_LOGS,
+    column_names,
+    compare,
+    restored,
+    reuses_name,
+)
 from delta_cdc.core.errors import (
     CorruptLog,
     LogGap,
@@ -269,6 +276,7 @@ def _refuse(
         raise schema_changed(log, commit, f"column {change}, and {use} uses it", remedy)
     if change.kind == "widened":
         return
+    _refuse_reused(log, commit, change, options, all_schemas[-1])
     if options.select and any("*" in text for text in options.select):
         text = f"column {change}, and select takes all columns"
         raise schema_changed(log, commit, text, "list the columns in select, or leave it out; or " + remedy)
@@ -278,6 +286,19 @@ def _refuse(
         raise schema_changed(log, commit, text, f"{mirror}; or {remedy}")
     if policy == "mirror" and target is not None and not options.select:
         _refuse_unmapped(log, commit.version, change, target)
+
+
+def _refuse_reused(
+    log: DeltaLog, commit: Commit, change: ColumnChange, options: ApplyOptions, at_end: MetaData
+) -> None:
+    """Refuse a column that is gone, if an option would take another one for it that has its name since."""
+    name = change.path[0]
+    if len(change.path) > 1 or name.lower() not in map(str.lower, column_names(at_end.schema_string)):
+        return
+    use = _reads(name, options)
+    if use is not None:
+        text = f"column {change}, another column has its name since, and {use} names it"
+        raise schema_changed(log, commit, text, _RELOAD.format(before=commit.version - 1))
 
 
 def _lossy_kinds(schemas: Sequence[MetaData]) -> frozenset[str]:
@@ -375,6 +396,28 @@ def _use(name: str, options: ApplyOptions) -> str | None:
         "partition_by": tuple(text or "" for text in options.partition_by.values()),
         "rules": tuple(rule.check for rule in options.rules.values()),
     }
+    return _expression_with(name, expressions)
+
+
+def _reads(name: str, options: ApplyOptions) -> str | None:
+    """Return the option that would take a column for the one that had its name before; None if none does."""
+    lists = {
+        "column_list": options.column_list or (),
+        "except_column_list": options.except_column_list or (),
+    }
+    for option, names in lists.items():
+        if name.lower() in map(str.lower, names):
+            return option
+    expressions = {
+        "select": options.select,
+        "where": (options.where or "",),
+        "apply_as_deletes": (options.apply_as_deletes or "",),
+        "apply_as_truncates": (options.apply_as_truncates or "",),
+    }
+    return _expression_with(name, expressions)
+
+
+def _expression_with(name: str, expressions: Mapping[str, Sequence[str]]) -> str | None:
     word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
     return next((option for option, texts in expressions.items() if word.search(" ".join(texts))), None)
 

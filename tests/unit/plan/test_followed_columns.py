@@ -213,6 +213,33 @@ def test_a_dropped_column_that_a_restore_brought_back_needs_a_reload(mapped: Tab
     assert [step.kind for step in spec.steps] == ["reload"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"except_column_list": ("size",)},
+        {"column_list": ("id", "size")},
+        {"select": ("id", "size AS width")},
+        {"where": "size > 3"},
+        {"apply_as_deletes": "`SIZE` = 0"},
+    ],
+)
+def test_an_option_takes_no_new_column_for_an_older_one_of_its_name(
+    mapped: Tables, options: dict[str, Any]
+) -> None:
+    """Else, for one, the values that an except_column_list names are in the target, by their new name."""
+    (option,) = options
+    mapped.source.alter(ID, NAME, field_of("length", "integer", mapped=3), operation="RENAME COLUMN")
+    mapped.source.append()
+    assert len(steps(mapped, "mirror")) == 1
+    mapped.source.alter(
+        ID, NAME, field_of("length", "integer", mapped=3), field_of("size", "integer", mapped=4)
+    )
+    mapped.source.append()
+    with pytest.raises(SchemaChangeInRange, match=f"has its name since, and {option} names it"):
+        # As the seal of a target that was built with this option.
+        mapped.apply(options=replace(KEYED, schema_evolution="mirror", **options), on_drift="accept")
+
+
 def test_only_a_target_with_column_mapping_mirrors(mapped: Tables) -> None:
     mapped.target.set_properties()
     mapped.source.alter(ID, NAME)
