@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core import validation
 from delta_cdc.core.column_changes import (
     FOLLOWED,
     FOLLOWED_BY_LOGS,
@@ -53,6 +54,7 @@ class FollowedColumns:
     """The schema changes of a range, each one followed.
 
     :param notes: versions that could not be compared
+    :param built_with: the options of the target's rows
     :param schemas: the table's metadata by the version that set it, ascending, beginning before the range
     :param splits: versions at which a step must begin
     """
@@ -61,6 +63,7 @@ class FollowedColumns:
     options: ApplyOptions | None = None
     schemas: Mapping[int, MetaData] = field(default_factory=dict)
     splits: frozenset[int] = frozenset()
+    built_with: ApplyOptions | None = None
 
     def changes(self, starting: int, ending: int) -> tuple[ColumnChange, ...]:
         """Return what the target of a step has to follow; () if the policy follows nothing."""
@@ -69,7 +72,7 @@ class FollowedColumns:
         before, after = self._at(starting - 1), self._at(ending)
         if before is None or after is None or before is after:
             return ()
-        return _carried(before, after, self.options)
+        return _carried(before, after, self.options, self.built_with)
 
     def parts(self, commits: tuple[Commit, ...]) -> tuple[tuple[Commit, ...], ...]:
         """Split commits so that each part can be read with the schema of its end.
@@ -98,17 +101,31 @@ class FollowedColumns:
         return self.schemas[max(earlier)] if earlier else None
 
 
-def _carried(before: MetaData, after: MetaData, options: ApplyOptions) -> tuple[ColumnChange, ...]:
+def _carried(
+    before: MetaData, after: MetaData, options: ApplyOptions, built_with: ApplyOptions | None
+) -> tuple[ColumnChange, ...]:
     """Return the changes that a step carries to its target; with ``select``, the target has its own names.
 
     The job finds widened columns by comparing the tables.
+
+    :param built_with: the options of the target's rows. A column that they leave out is another one than the
+        target's own column of its name
     """
     followed = FOLLOWED.get(options.schema_evolution)
     if followed is None or options.select:
         return ()
     kinds = (followed - {"widened"}) | {"comment", "nullable"}
     changes = compare(before.schema_string, after.schema_string, by_id=before.id == after.id)
-    return tuple(change for change in changes if change.kind in kinds)
+    taking = built_with or options
+    return tuple(change for change in changes if change.kind in kinds and _lands(change.path[0], taking))
+
+
+def _lands(name: str, options: ApplyOptions) -> bool:
+    """Return whether options take a column of the source."""
+    names, left_out = options.column_list, options.except_column_list or ()
+    if names is not None:
+        return name.lower() in map(str.lower, (*names, *options.keys))
+    return name.lower() not in map(str.lower, left_out)
 
 
 async def check(
@@ -129,6 +146,7 @@ async def check(
     described = [(commit, commit.metadata) for commit in commits if commit.metadata is not None]
     if not described:
         return FollowedColumns(options=options)
+    built_with = validation.options_of(observed.seal) if observed is not None and observed.seal else options
     notes: tuple[str, ...] = ()
     before = commits[0].version - 1
     last = await metadata_at(log, before)
@@ -157,7 +175,7 @@ async def check(
         if options is not None:
             _refuse_restored(log, commit, last, now)
         schemas[commit.version] = last = now
-    return FollowedColumns(notes, options, schemas, frozenset(splits))
+    return FollowedColumns(notes, options, schemas, frozenset(splits), built_with)
 
 
 async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[ColumnChange, ...]:
@@ -178,7 +196,7 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
         return ()
     after = MetaData(at.table_id, at.configuration, at.schema_string, at.partition_columns)
     _refuse_left(observed, before, after, at, options)
-    changes = _carried(before, after, options)
+    changes = _carried(before, after, options, validation.options_of(seal))
     if reuses_name(changes):
         raise SchemaChangeInRange(
             f"Columns of {observed.log.uri} were renamed to names of other columns between versions "

@@ -240,6 +240,23 @@ def test_an_option_takes_no_new_column_for_an_older_one_of_its_name(
         mapped.apply(options=replace(KEYED, schema_evolution="mirror", **options), on_drift="accept")
 
 
+@pytest.mark.parametrize("options", [{"column_list": ("id", "name")}, {"except_column_list": ("SIZE",)}])
+@pytest.mark.parametrize("after", [[ID, NAME], [ID, NAME, field_of("length", "integer", mapped=3)]])
+def test_a_column_that_is_not_taken_leaves_the_targets_own_of_its_name(
+    mapped: Tables, options: dict[str, Any], after: list[Any]
+) -> None:
+    chosen = replace(KEYED, schema_evolution="mirror", **options)
+    mapped.sealed(6, 101, configuration=validation.described(chosen))
+    mapped.source.alter(*after)
+    mapped.source.append()
+    # A list of columns to leave out cannot keep a column that is gone.
+    now = {name: value for name, value in options.items() if name == "column_list"}
+    given = replace(KEYED, schema_evolution="mirror", **now)
+    spec = mapped.apply(options=given, on_drift="accept").spec
+    assert isinstance(spec, ApplySpec)
+    assert [step.column_changes for step in spec.steps] == [()]
+
+
 def test_only_a_target_with_column_mapping_mirrors(mapped: Tables) -> None:
     mapped.target.set_properties()
     mapped.source.alter(ID, NAME)
