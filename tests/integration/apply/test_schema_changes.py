@@ -272,6 +272,41 @@ def test_a_crash_between_altering_and_the_commit(one: History, tmp_path: Path, s
     one.check(target, scd)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ADD COLUMN at TIMESTAMP_NTZ",
+        "ADD COLUMN at STRUCT<x: TIMESTAMP_NTZ>",
+        "ALTER COLUMN day TYPE TIMESTAMP_NTZ",
+    ],
+)
+def test_a_target_gets_times_without_a_zone(spark: SparkSession, tmp_path: Path, change: str) -> None:
+    """Its table does not have the feature until then."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    table, wide = f"delta.`{source}`", "'delta.enableTypeWidening' = 'true'"
+    properties = f"TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', {wide})"
+    spark.sql(f"CREATE TABLE {table} (id INT, day DATE) USING delta {properties}")
+    spark.sql(f"INSERT INTO {table} VALUES (1, DATE'2026-01-01')")
+
+    def run() -> None:
+        policies = {"schema_evolution": "widen"}
+        apply_changes(spark, source, target, pipeline="p", keys=["id"], policies=policies)
+
+    run()
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+    spark.sql(f"ALTER TABLE {table} {change}")
+    name = change.split()[2]
+    value = "TIMESTAMP_NTZ'2026-01-02 03:04:05'"
+    value = f"named_struct('x', {value})" if "STRUCT" in change else value
+    spark.sql(f"UPDATE {table} SET {name} = {value}")
+    run()
+    assert table_rows(spark, target) == table_rows(spark, source)
+    spark.sql(f"UPDATE {table} SET day = NULL")
+    run()
+    assert table_rows(spark, target) == table_rows(spark, source)
+
+
 MAPPED = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name')"
 
 

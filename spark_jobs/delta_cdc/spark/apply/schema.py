@@ -19,6 +19,7 @@ from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.core.properties import TYPE_WIDENING
 from delta_cdc.core.reserved_columns import TIMES
 from delta_cdc.core.validation import BESIDE
+from delta_cdc.spark import catalog
 from delta_cdc.spark.apply import rows, target_columns
 from delta_cdc.spark.changes.equality import ddl
 
@@ -172,7 +173,8 @@ def check_target(context: StepContext, shape: Shape) -> None:
             "to 'additive'.",
         )
     added = _added(spec.target_uri, target, desired) if new else ()
-    context.alters = (*alters, *widening(spec.target_uri, wider), *added)
+    feature = _feature(context, target, [desired, *wider.values()])
+    context.alters = (*alters, *feature, *widening(spec.target_uri, wider), *added)
     context.comments = {
         change.path[0]: change.after
         for change in changes
@@ -227,6 +229,25 @@ def _refuse_without(context: StepContext, types: Mapping[str, DataType], time_ty
         raise TargetSchemaClash(
             f"The target {uri} has no column {name}, which {option} needs.", remedy=remedy
         )
+
+
+def _feature(context: StepContext, target: StructType, types: Sequence[DataType]) -> tuple[str, ...]:
+    """Return the statement by which a table may have times without a zone; nothing if it may already.
+
+    Delta turns this on for a new table, but not for a new column.
+    """
+    if not any(map(_has_plain_time, types)) or _has_plain_time(target):
+        return ()
+    uri = context.spec.target_uri
+    detail = catalog.delta_detail(context.session, uri, remedy="run again.")
+    if "timestampNtz" in (detail.get("tableFeatures") or ()):
+        return ()
+    return (sql.set_properties(uri, {"delta.feature.timestampNtz": "supported"}),)
+
+
+def _has_plain_time(data_type: DataType) -> bool:
+    parts = (part.dataType for part in _parts(data_type))
+    return isinstance(data_type, T.TimestampNTZType) or any(map(_has_plain_time, parts))
 
 
 def _added(uri: str, target: StructType, desired: StructType) -> tuple[str, ...]:
