@@ -263,6 +263,11 @@ def described_columns(
     return columns
 
 
+def source_columns_of(seal: Seal) -> tuple[str, ...]:
+    """Return the columns that the source had at a seal; () if they were too many to record."""
+    return tuple(seal.state.configuration.get(_SOURCE_COLUMNS) or ())
+
+
 def _same_sets(
     seal: Seal, built_with: ApplyOptions, options: ApplyOptions, source: Iterable[column_lists.Path] | None
 ) -> set[str]:

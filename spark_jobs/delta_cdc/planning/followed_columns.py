@@ -19,6 +19,7 @@ from delta_cdc.core import validation
 from delta_cdc.core.column_changes import (
     FOLLOWED,
     FOLLOWED_BY_LOGS,
+    ColumnChange,
     column_names,
     compare,
     restored,
@@ -40,7 +41,6 @@ from delta_cdc.delta_log.schema_changes import moved_column
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from delta_cdc.core.column_changes import ColumnChange
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.table import DeltaLog, TableState
@@ -72,7 +72,7 @@ class FollowedColumns:
         before, after = self._at(starting - 1), self._at(ending)
         if before is None or after is None or before is after:
             return ()
-        return _carried(before, after, self.options, self.built_with)
+        return _carried(_compared(before, after), self.options, self.built_with)
 
     def parts(self, commits: tuple[Commit, ...]) -> tuple[tuple[Commit, ...], ...]:
         """Split commits so that each part can be read with the schema of its end.
@@ -101,8 +101,12 @@ class FollowedColumns:
         return self.schemas[max(earlier)] if earlier else None
 
 
+def _compared(before: MetaData, after: MetaData) -> tuple[ColumnChange, ...]:
+    return compare(before.schema_string, after.schema_string, by_id=before.id == after.id)
+
+
 def _carried(
-    before: MetaData, after: MetaData, options: ApplyOptions, built_with: ApplyOptions | None
+    changes: tuple[ColumnChange, ...], options: ApplyOptions, built_with: ApplyOptions | None
 ) -> tuple[ColumnChange, ...]:
     """Return the changes that a step carries to its target; with ``select``, the target has its own names.
 
@@ -115,7 +119,6 @@ def _carried(
     if followed is None or options.select:
         return ()
     kinds = (followed - {"widened"}) | {"comment", "nullable"}
-    changes = compare(before.schema_string, after.schema_string, by_id=before.id == after.id)
     taking = built_with or options
     return tuple(change for change in changes if change.kind in kinds and _lands(change.path[0], taking))
 
@@ -179,7 +182,9 @@ async def check(
 
 
 async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[ColumnChange, ...]:
-    """Return what the target of a reload has to follow; () if the columns at the watermark are not known.
+    """Return what the target of a reload has to follow.
+
+    If the schema at the watermark is not known, the seal's names of columns show which ones the source lost.
 
     :param at: the source that the target is compared with
     :raises TargetSchemaClash: the target maps no columns
@@ -192,11 +197,17 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
     except (CorruptLog, LogLineTooLong, LogTooLarge):
         # A reload leads out of a log whose older part cannot be read.
         before = None
-    if options is None or seal is None or before is None or before.id != seal.watermark.table_id:
+    if options is None or seal is None:
         return ()
     after = MetaData(at.table_id, at.configuration, at.schema_string, at.partition_columns)
-    _refuse_left(observed, before, after, at, options)
-    changes = _carried(before, after, options, validation.options_of(seal))
+    if before is None or before.id != seal.watermark.table_id:
+        there = set(map(str.lower, column_names(at.schema_string)))
+        names = validation.source_columns_of(seal)
+        found = tuple(ColumnChange("dropped", (name,)) for name in names if name.lower() not in there)
+    else:
+        found = _compared(before, after)
+    _refuse_left(observed, found, at, options)
+    changes = _carried(found, options, validation.options_of(seal))
     if reuses_name(changes):
         raise SchemaChangeInRange(
             f"Columns of {observed.log.uri} were renamed to names of other columns between versions "
@@ -211,7 +222,7 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
 
 
 def _refuse_left(
-    observed: Observation[Any], before: MetaData, after: MetaData, at: TableState, options: ApplyOptions
+    observed: Observation[Any], changes: tuple[ColumnChange, ...], at: TableState, options: ApplyOptions
 ) -> None:
     """Refuse to leave a column in the target that the source has lost, unless the policy says so."""
     target = observed.recorded.target if observed.recorded is not None else None
@@ -219,7 +230,7 @@ def _refuse_left(
         return
     followed = FOLLOWED.get(options.schema_evolution, frozenset())
     written = set(map(str.lower, target.schema_columns))
-    for change in compare(before.schema_string, after.schema_string, by_id=before.id == after.id):
+    for change in changes:
         is_lost = change.kind in ("dropped", "renamed") and change.kind not in followed
         if is_lost and change.path[0].lower() in written:
             policies = [repr(name) for name, kinds in FOLLOWED.items() if change.kind in kinds]

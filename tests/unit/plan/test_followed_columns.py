@@ -316,6 +316,24 @@ def test_a_reload_leads_out_of_a_log_whose_older_part_is_damaged(mapped: Tables)
     assert (step.kind, step.column_changes) == ("reload", ())
 
 
+@pytest.mark.parametrize("policy", ["additive", "keep_dropped", "mirror"])
+def test_a_reload_of_an_unknown_schema_leaves_no_lost_column(mapped: Tables, policy: str) -> None:
+    """The seal has the names of the columns that the source had."""
+    recorded = {**validation.described(KEYED), "source_columns": ["id", "NAME", "size"]}
+    mapped.sealed(6, 101, configuration=recorded)
+    mapped.source.alter(ID, NAME)
+    mapped.source.append()
+    mapped.source.checkpoint()
+    (mapped.source.path / "_delta_log" / f"{3:020}.json").write_text("{")
+    chosen = replace(KEYED, schema_evolution=policy)
+    if policy == "additive":
+        with pytest.raises(SchemaChangeInRange, match="would leave its old values in the target"):
+            mapped.apply(options=chosen, mode="reload")
+        return
+    (step,) = mapped.apply(options=chosen, mode="reload").spec.steps
+    assert step.column_changes == (ColumnChange("dropped", ("size",)),)
+
+
 def test_a_reload_needs_no_policy_for_a_column_that_the_target_lacks(mapped: Tables) -> None:
     mapped.target.fields = [ID, NAME]
     mapped.target.set_properties()
