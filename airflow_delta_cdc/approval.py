@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_delta_cdc.compat import await_input
+from airflow_delta_cdc.masking import masked
 from delta_cdc.core.errors import LimitExceeded
 from delta_cdc.core.options import APPLY
 
@@ -61,7 +62,7 @@ def asking(operator: Waits, context: Context, given: Mapping[str, Any]) -> Itera
         await_input(
             context,
             subject=f"{given.get('pipeline')}: apply a change that needs an approval?",
-            body=stopped.message,
+            body=masked(stopped.message),
             options=[APPROVE, REJECT],
             method_name=CONTINUES,
             kwargs={"text": text},

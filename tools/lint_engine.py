@@ -39,7 +39,7 @@ PROVIDER_LAYERS: Layers = {
     "retry": ("compat",),
     "failures": (),
     "masking": (),
-    "approval": ("compat",),
+    "approval": ("compat", "masking"),
     "form": _BASE,
     "assets": _BASE,
     "announced": (*_BASE, "assets"),

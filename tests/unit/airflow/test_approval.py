@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import TaskAwaitingInput
+from airflow.sdk.log import mask_secret
 
 from airflow_delta_cdc import approval
 from airflow_delta_cdc.operators import DeltaApplyChangesOperator
@@ -91,6 +92,14 @@ def test_the_task_asks_and_continues_with_exactly_what_was_approved(source: LogT
     assert spec.guard.approved == TEXT  # type: ignore[attr-defined]
     assert spec.steps[-1].ending_version == 5  # type: ignore[attr-defined]
     assert len(asked.questions) == 1
+
+
+def test_the_question_has_no_secret(source: LogTable, asked: Asked) -> None:
+    mask_secret("s3cr3t-of-the-lake")
+    asked.errors = [LimitExceeded("s3://a?key=s3cr3t-of-the-lake: 6 rows.", remedy="look.", approval=TEXT)]
+    with pytest.raises(TaskAwaitingInput):
+        operator(source, **WAIT).execute(CONTEXT)
+    assert asked.questions[0]["body"] == "s3://a?key=***: 6 rows."
 
 
 @pytest.mark.parametrize(
