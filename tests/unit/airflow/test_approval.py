@@ -20,7 +20,7 @@ TEXT = "5-0a1b2c3d4e5f"
 STOPPED = LimitExceeded("It would delete 6 of 20 rows.", remedy="look.", approval=TEXT)
 
 
-class Asked:
+class Person:
     """The questions that Airflow gets, and the jobs that Spark gets: the first one is stopped."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +40,8 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    return Asked(monkeypatch)
+def person(monkeypatch: pytest.MonkeyPatch) -> Person:
+    return Person(monkeypatch)
 
 
 @pytest.fixture
@@ -66,16 +66,16 @@ def answer(option: str) -> dict[str, Any]:
     return {"chosen_options": [option], "params_input": {}, "responded_by_user": {"id": "1", "name": "Ann"}}
 
 
-def test_without_the_policy_the_task_fails(source: LogTable, asked: Asked) -> None:
+def test_without_the_policy_the_task_fails(source: LogTable, person: Person) -> None:
     with pytest.raises(LimitExceeded, match="6 of 20"):
         operator(source).execute(CONTEXT)
-    assert asked.questions == []
+    assert person.questions == []
 
 
-def test_the_task_asks_and_continues_with_exactly_what_was_approved(source: LogTable, asked: Asked) -> None:
+def test_the_task_asks_and_continues_with_exactly_what_was_approved(source: LogTable, person: Person) -> None:
     with pytest.raises(TaskAwaitingInput) as parked:
         operator(source, **WAIT).execute(CONTEXT)
-    (question,) = asked.questions
+    (question,) = person.questions
     assert question["ti_id"] == "the-try"
     assert question["options"] == [approval.APPROVE, approval.REJECT]
     assert ("orders" in question["subject"], question["body"]) == (True, STOPPED.message)
@@ -85,21 +85,21 @@ def test_the_task_asks_and_continues_with_exactly_what_was_approved(source: LogT
     source.append()
     continues = getattr(task, parked.value.method_name)
     # If the change is another one by now, the task fails: Airflow would show its first question again.
-    asked.errors = [STOPPED]
+    person.errors = [STOPPED]
     with pytest.raises(LimitExceeded, match="6 of 20"):
         continues(CONTEXT, **(parked.value.kwargs or {}), event=answer(approval.APPROVE))
-    (_, spec) = asked.specs
+    (_, spec) = person.specs
     assert spec.guard.approved == TEXT  # type: ignore[attr-defined]
     assert spec.steps[-1].ending_version == 5  # type: ignore[attr-defined]
-    assert len(asked.questions) == 1
+    assert len(person.questions) == 1
 
 
-def test_the_question_has_no_secret(source: LogTable, asked: Asked) -> None:
+def test_the_question_has_no_secret(source: LogTable, person: Person) -> None:
     mask_secret("s3cr3t-of-the-lake")
-    asked.errors = [LimitExceeded("s3://a?key=s3cr3t-of-the-lake: 6 rows.", remedy="look.", approval=TEXT)]
+    person.errors = [LimitExceeded("s3://a?key=s3cr3t-of-the-lake: 6 rows.", remedy="look.", approval=TEXT)]
     with pytest.raises(TaskAwaitingInput):
         operator(source, **WAIT).execute(CONTEXT)
-    assert asked.questions[0]["body"] == "s3://a?key=***: 6 rows."
+    assert person.questions[0]["body"] == "s3://a?key=***: 6 rows."
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,14 @@ def test_the_question_has_no_secret(source: LogTable, asked: Asked) -> None:
         {"chosen_options": []},
     ],
 )
-def test_any_other_answer_applies_nothing(source: LogTable, asked: Asked, event: Any) -> None:
+def test_any_other_answer_applies_nothing(source: LogTable, person: Person, event: Any) -> None:
     with pytest.raises(LimitExceeded, match="did not approve the change, so it was not written"):
         operator(source, **WAIT).answered(CONTEXT, text=TEXT, event=event)
-    assert asked.specs == []
+    assert person.specs == []
 
 
-def test_an_error_without_an_approval_is_raised(source: LogTable, asked: Asked) -> None:
-    asked.errors = [LimitExceeded("It would load 3 rows.", remedy="look whether the source is whole.")]
+def test_an_error_without_an_approval_is_raised(source: LogTable, person: Person) -> None:
+    person.errors = [LimitExceeded("It would load 3 rows.", remedy="look whether the source is whole.")]
     with pytest.raises(LimitExceeded, match="load 3"):
         operator(source, **WAIT).execute(CONTEXT)
-    assert asked.questions == []
+    assert person.questions == []
