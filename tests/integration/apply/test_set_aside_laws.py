@@ -36,12 +36,15 @@ class Event:
     :param amount: the new amount; None for a delete
     :param place: where it belongs in the history; None: nowhere
     :param raw: the row that the quarantine shows
+    :param is_new: the row was not only written again. Such a row is applied if it is valid now, and the state
+        is in quarantine
     """
 
     version: int
     amount: int | None
     place: int | None
     raw: Row
+    is_new: bool = True
 
     def reason(self, limit: int | None) -> str | None:
         if self.place is None:
@@ -76,7 +79,8 @@ class Model:
         return [e for e in self.events[key] if e.version >= since and e.reason(limit) is None]
 
     def stopped(self, key: int, since: int, limit: int | None) -> list[tuple[str, int, Row]]:
-        reasons = [(e.reason(limit), key, e.raw) for e in self.events[key] if e.version >= since]
+        events = [e for e in self.events[key] if e.version >= since and e.is_new]
+        reasons = [(e.reason(limit), key, e.raw) for e in events]
         return [(reason, key, raw) for reason, key, raw in reasons if reason is not None]
 
     def applied(self, since: int, limit: int | None) -> None:
@@ -100,7 +104,7 @@ class Model:
         for key, events in self.events.items():
             rows, starts = self.history[key], {(row[1], row[2]) for row in self.history[key]}
             places = [e.place for e in self.valid(key, since, limit) if e.place is not None]
-            again = [e for e in events if e.version >= since and e.reason(limit) is not None]
+            again = [e for e in events if e.version >= since and e.is_new and e.reason(limit) is not None]
             places += [e.place for e in again if e.place is not None and (e.amount, e.place) in starts]
             for one in self.stopped(key, since, limit):
                 if all(one[1:] != held[1:] for held in self.aside):
@@ -158,8 +162,8 @@ class Story:
                 news.append((key, None, None))
                 del self.rows[key]
                 continue
-            if self.own or old is None or new[1] != old[1]:
-                self.model.events[key].append(Event(self.version, new[1], self.place(new), new))
+            is_new = self.own or old is None or new[1] != old[1]
+            self.model.events[key].append(Event(self.version, new[1], self.place(new), new, is_new))
             news.append(new)
             self.rows[key] = new
         self.orders.sql(
