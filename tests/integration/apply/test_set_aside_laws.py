@@ -36,15 +36,12 @@ class Event:
     :param amount: the new amount; None for a delete
     :param place: where it belongs in the history; None: nowhere
     :param raw: the row that the quarantine shows
-    :param is_new: the row was not only written again. Such a row is applied if it is valid now, and the state
-        is in quarantine
     """
 
     version: int
     amount: int | None
     place: int | None
     raw: Row
-    is_new: bool = True
 
     def reason(self, limit: int | None) -> str | None:
         if self.place is None:
@@ -79,8 +76,7 @@ class Model:
         return [e for e in self.events[key] if e.version >= since and e.reason(limit) is None]
 
     def stopped(self, key: int, since: int, limit: int | None) -> list[tuple[str, int, Row]]:
-        events = [e for e in self.events[key] if e.version >= since and e.is_new]
-        reasons = [(e.reason(limit), key, e.raw) for e in events]
+        reasons = [(e.reason(limit), key, e.raw) for e in self.events[key] if e.version >= since]
         return [(reason, key, raw) for reason, key, raw in reasons if reason is not None]
 
     def applied(self, since: int, limit: int | None) -> None:
@@ -104,7 +100,7 @@ class Model:
         for key, events in self.events.items():
             rows, starts = self.history[key], {(row[1], row[2]) for row in self.history[key]}
             places = [e.place for e in self.valid(key, since, limit) if e.place is not None]
-            again = [e for e in events if e.version >= since and e.is_new and e.reason(limit) is not None]
+            again = [e for e in events if e.version >= since and e.reason(limit) is not None]
             places += [e.place for e in again if e.place is not None and (e.amount, e.place) in starts]
             for one in self.stopped(key, since, limit):
                 if all(one[1:] != held[1:] for held in self.aside):
@@ -162,8 +158,8 @@ class Story:
                 news.append((key, None, None))
                 del self.rows[key]
                 continue
-            is_new = self.own or old is None or new[1] != old[1]
-            self.model.events[key].append(Event(self.version, new[1], self.place(new), new, is_new))
+            if self.own or old is None or new[1] != old[1]:
+                self.model.events[key].append(Event(self.version, new[1], self.place(new), new))
             news.append(new)
             self.rows[key] = new
         self.orders.sql(
