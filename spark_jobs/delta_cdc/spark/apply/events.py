@@ -267,7 +267,8 @@ def of_states(changes: DataFrame, shape: Shape, options: ApplyOptions, columns: 
     unchanged = both & same(states.BEFORE, states.AFTER, shape.schema, shape.values)
     stopped = F.col(states.SEQUENCE).isNull() if shape.order_type is not None else F.lit(False)
     if options.rules:
-        stopped = stopped | value_rules.is_stopped(options)
+        # With an own sequence, the row may have one now: then its state has a place.
+        stopped = F.lit(options.is_ordered_by_commit) | stopped | value_rules.is_stopped(options)
     events = events.where(faulty | ~(stopped & unchanged))
     if not options.rules:
         return events
