@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     )
     from delta_cdc.core.steps import ranges_of
     from delta_cdc.delta_log.file_manifests import forget as delete_manifests, prepared as with_manifests
-    from delta_cdc.delta_log.requests import delete_folder
-    from delta_cdc.delta_log.requests import Storage
+    from delta_cdc.delta_log.requests import Storage, delete_folder
     from delta_cdc.delta_log.store import open_store
     from delta_cdc.delta_log.table import DeltaLog, run_sync
     from delta_cdc.doctor.report import (
@@ -154,8 +153,8 @@ NAMES = {
     "ranges_of": ("delta_cdc.core.steps", "ranges_of"),
     "delete_manifests": ("delta_cdc.delta_log.file_manifests", "forget"),
     "with_manifests": ("delta_cdc.delta_log.file_manifests", "prepared"),
-    "delete_folder": ("delta_cdc.delta_log.requests", "delete_folder"),
     "Storage": ("delta_cdc.delta_log.requests", "Storage"),
+    "delete_folder": ("delta_cdc.delta_log.requests", "delete_folder"),
     "open_store": ("delta_cdc.delta_log.store", "open_store"),
     "DeltaLog": ("delta_cdc.delta_log.table", "DeltaLog"),
     "run_sync": ("delta_cdc.delta_log.table", "run_sync"),

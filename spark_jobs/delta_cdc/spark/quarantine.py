@@ -196,14 +196,8 @@ def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
         earlier = F.col("seal") < context.step.seal_number
         held.append(rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(earlier))
     for rows_held in held:
-        same = [
-            mine.eqNullSafe(theirs)
-            for mine, theirs in zip(
-                _identity(F.col("found.keys"), F.col("found.raw")),
-                _identity(F.col("held.keys"), F.col("held.raw")),
-                strict=True,
-            )
-        ]
+        held_row = _identity(F.col("held.keys"), F.col("held.raw"))
+        same = _same(_identity(F.col("found.keys"), F.col("found.raw")), held_row)
         found = found.alias("found").join(rows_held.alias("held"), on=same, how="left_anti")
     return found
 
@@ -214,6 +208,10 @@ def _identity(keys: Column, raw: Column) -> tuple[Column, ...]:
     A column that the source gets later is NULL in the rows that it had.
     """
     return tuple(F.coalesce(_without_nulls(text), text) for text in (keys, raw))
+
+
+def _same(mine: Sequence[Column], theirs: Sequence[Column]) -> list[Column]:
+    return [one.eqNullSafe(other) for one, other in zip(mine, theirs, strict=True)]
 
 
 def _without_nulls(text: Column) -> Column:
@@ -233,8 +231,7 @@ def with_held(context: StepContext, events: DataFrame, shape: Shape) -> DataFram
         return events.withColumn(HELD, F.lit(False))
     texts = [_key_text(F.col(quote(key)), events.schema[key].dataType).alias(key) for key in shape.keys]
     identity = (F.to_json(F.struct(*texts), AS_JSON), F.to_json(F.col(SOURCE_ROW), AS_JSON))
-    mine, theirs = _identity(*identity), [F.col(f"held.{name}") for name in _IDENTITY]
-    own = [column.eqNullSafe(other) for column, other in zip(mine, theirs, strict=True)]
+    own = _same(_identity(*identity), [F.col(f"held.{name}") for name in _IDENTITY])
     stored = _identity(F.col("keys"), F.col("raw"))
     named = [column.alias(name) for column, name in zip(stored, _IDENTITY, strict=True)]
     held = rows_of(context.session, uri, context.spec.pipeline).select(*named).distinct()

@@ -276,8 +276,8 @@ class _Reader:
         source_events = events.of_step(context, keyed, keep_raw=True)
         shape = source_events.shape
         is_truncate = F.col(events.KIND) == TRUNCATE
-        mine = self._of_key(source_events.rows.where(~is_truncate))
-        mine = events.reconsidered(context, mine, shape).localCheckpoint()
+        mine = self._of_key(source_events.rows.where(~is_truncate)).localCheckpoint()
+        mine = events.reconsidered(context, mine, shape)
         valid = mine.where(F.col(events.REASON).isNull()).withColumn(tied_events.IN_BATCH, F.lit(False))
         single = tied_events.resolved(context, events.marked(valid, shape), shape)
         entries = timeline.of_events(single, shape)
@@ -461,6 +461,7 @@ def _as_apply(spec: WhySpec) -> ApplySpec:
         options=spec.options,
         steps=spec.steps,
         manifests_uri=spec.manifests_uri,
+        quarantine_uri=spec.quarantine_uri,
         dry_run=True,
     )
 

@@ -283,31 +283,40 @@ def test_a_crash_between_altering_and_the_commit(one: History, tmp_path: Path, s
 )
 def test_a_target_gets_times_without_a_zone(spark: SparkSession, tmp_path: Path, change: str) -> None:
     """Its table does not have the feature until then."""
-    source, target = str(tmp_path / "source"), str(tmp_path / "target")
-    table, wide = f"delta.`{source}`", "'delta.enableTypeWidening' = 'true'"
-    properties = f"TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', {wide})"
-    spark.sql(f"CREATE TABLE {table} (id INT, day DATE) USING delta {properties}")
-    spark.sql(f"INSERT INTO {table} VALUES (1, DATE'2026-01-01')")
-
-    def run() -> None:
-        policies = {"schema_evolution": "widen"}
-        apply_changes(spark, source, target, pipeline="p", keys=["id"], policies=policies)
-
-    run()
-    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
-    spark.sql(f"ALTER TABLE {table} {change}")
+    flow = flow_of(spark, tmp_path, "id INT, day DATE", "'delta.enableTypeWidening' = 'true'", "widen")
+    sql(flow, "INSERT INTO {} VALUES (1, DATE'2026-01-01')")
+    flow.apply()
+    sql(flow, "ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
     name = change.split()[2]
     value = "TIMESTAMP_NTZ'2026-01-02 03:04:05'"
     value = f"named_struct('x', {value})" if "STRUCT" in change else value
-    spark.sql(f"UPDATE {table} SET {name} = {value}")
-    run()
-    assert table_rows(spark, target) == table_rows(spark, source)
-    spark.sql(f"UPDATE {table} SET day = NULL")
-    run()
-    assert table_rows(spark, target) == table_rows(spark, source)
+    sql(flow, f"ALTER TABLE {{}} {change}", f"UPDATE {{}} SET {name} = {value}")
+    flow.apply()
+    assert table_rows(spark, flow.target) == table_rows(spark, flow.log)
+    sql(flow, "UPDATE {} SET day = NULL")
+    flow.apply()
+    assert table_rows(spark, flow.target) == table_rows(spark, flow.log)
 
 
-MAPPED = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name')"
+MAPPED = "'delta.columnMapping.mode' = 'name'"
+
+
+def flow_of(spark: SparkSession, folder: Path, columns: str, more: str, policy: str = "mirror") -> LogFlow:
+    """Make a source with a change feed, and return its pipeline.
+
+    :param more: further properties
+    """
+    source = str(folder / "source")
+    properties = f"TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', {more})"
+    spark.sql(f"CREATE TABLE delta.`{source}` ({columns}) USING delta {properties}")
+    options = {"source_kind": "change_feed", "keys": ["id"], "schema_evolution": policy}
+    return LogFlow(spark, source, str(folder / "target"), options, pipeline="p")
+
+
+def sql(flow: LogFlow, *statements: str) -> None:
+    """Run statements on the source of a pipeline."""
+    for statement in statements:
+        flow.spark.sql(statement.format(f"delta.`{flow.log}`"))
 
 
 @pytest.mark.slow
@@ -316,22 +325,10 @@ def test_a_second_rename_after_a_crash_loses_no_values(
     spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
     """The target has followed the first rename, and has neither name of the whole range."""
-    source, target = str(tmp_path / "source"), str(tmp_path / "target")
-
-    def sql(*statements: str) -> None:
-        for statement in statements:
-            spark.sql(statement.format(f"delta.`{source}`"))
-
-    def run(**more: Any) -> None:
-        policies = {"schema_evolution": "mirror"}
-        apply_changes(spark, source, target, pipeline="p", keys=["id"], policies=policies, **more)
-
-    sql(
-        f"CREATE TABLE {{}} (id INT, a STRING, n INT) USING delta {MAPPED}",
-        "INSERT INTO {} VALUES (1, 'x', 1), (2, 'y', 2)",
-    )
-    run()
-    sql("ALTER TABLE {} RENAME COLUMN a TO b")
+    flow = flow_of(spark, tmp_path, "id INT, a STRING, n INT", MAPPED)
+    sql(flow, "INSERT INTO {} VALUES (1, 'x', 1), (2, 'y', 2)")
+    flow.apply()
+    sql(flow, "ALTER TABLE {} RENAME COLUMN a TO b")
 
     def die(point: str) -> None:
         if point == "altered":
@@ -340,15 +337,15 @@ def test_a_second_rename_after_a_crash_loses_no_values(
     remove = failpoints.install(die)
     try:
         with pytest.raises(Killed):
-            run()
+            flow.apply()
     finally:
         remove()
-    sql("ALTER TABLE {} RENAME COLUMN b TO c", "UPDATE {} SET n = 10 WHERE id = 1")
+    sql(flow, "ALTER TABLE {} RENAME COLUMN b TO c", "UPDATE {} SET n = 10 WHERE id = 1")
     with pytest.raises(TargetSchemaClash, match="has neither name"):
-        run(mode=mode)
-    spark.sql(f"ALTER TABLE delta.`{target}` RENAME COLUMN b TO c")
-    run(mode=mode)
-    rows = [(row["id"], row["c"], row["n"]) for row in table_rows(spark, target)]
+        flow.apply(mode=mode)
+    spark.sql(f"ALTER TABLE delta.`{flow.target}` RENAME COLUMN b TO c")
+    flow.apply(mode=mode)
+    rows = [(row["id"], row["c"], row["n"]) for row in table_rows(spark, flow.target)]
     assert sorted(rows) == [(1, "x", 10), (2, "y", 2)]
 
 
@@ -358,25 +355,19 @@ def test_a_late_plan_alters_no_column_that_came_since(
     spark: SparkSession, tmp_path: Path, change: str
 ) -> None:
     """As an application that waits for the cluster, while a retry applies its range, and later ones."""
-    source, target = str(tmp_path / "source"), str(tmp_path / "target")
-    table = f"delta.`{source}`"
-    spark.sql(f"CREATE TABLE {table} (id INT, name STRING, note STRING) USING delta {MAPPED}")
-    spark.sql(f"INSERT INTO {table} VALUES (1, 'a', 'old'), (2, 'b', 'old')")
-    options = {"source_kind": "change_feed", "keys": ["id"], "schema_evolution": "mirror"}
-    flow = LogFlow(spark, source, target, options, pipeline="p")
+    flow = flow_of(spark, tmp_path, "id INT, name STRING, note STRING", MAPPED)
+    sql(flow, "INSERT INTO {} VALUES (1, 'a', 'old'), (2, 'b', 'old')")
     flow.apply(1)
-    spark.sql(f"ALTER TABLE {table} {change}")
-    spark.sql(f"UPDATE {table} SET name = 'a2' WHERE id = 1")
+    sql(flow, f"ALTER TABLE {{}} {change}", "UPDATE {} SET name = 'a2' WHERE id = 1")
     late = flow.planned(3)
     assert late is not None
     flow.apply(3)
-    spark.sql(f"ALTER TABLE {table} ADD COLUMN note STRING")
-    spark.sql(f"UPDATE {table} SET note = 'new' WHERE id = 1")
+    sql(flow, "ALTER TABLE {} ADD COLUMN note STRING", "UPDATE {} SET note = 'new' WHERE id = 1")
     flow.apply(5)
-    before = table_rows(spark, target)
+    before = table_rows(spark, flow.target)
     assert "new" in [row["note"] for row in before]
     flow.run_late(late)
-    assert table_rows(spark, target) == before
+    assert table_rows(spark, flow.target) == before
 
 
 @pytest.mark.slow

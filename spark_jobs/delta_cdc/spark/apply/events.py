@@ -284,13 +284,16 @@ def has_raw(changes: DataFrame) -> bool:
 def reconsidered(context: StepContext, events: DataFrame, shape: Shape) -> DataFrame:
     """Return events; those that a rule stops, but that the quarantine does not have, become valid.
 
-    The rule is newer than such an event, and the target has it.
+    The rule is newer than such an event, and the target has it. Only events that a rule stops are compared.
+
+    :param events: materialised, because they are read twice
     """
     if not context.options.rules:
         return events
-    flagged = quarantine.with_held(context, events, shape)
-    is_older = value_rules.is_reason(F.col(REASON)) & ~F.col(quarantine.HELD)
-    return flagged.withColumn(REASON, F.when(~is_older, F.col(REASON))).drop(quarantine.HELD)
+    is_stopped = value_rules.is_reason(F.col(REASON))
+    stopped = quarantine.with_held(context, events.where(is_stopped), shape)
+    stopped = stopped.withColumn(REASON, F.when(F.col(quarantine.HELD), F.col(REASON))).drop(quarantine.HELD)
+    return events.where(~is_stopped).unionByName(stopped)
 
 
 def marked(events: DataFrame, shape: Shape) -> DataFrame:

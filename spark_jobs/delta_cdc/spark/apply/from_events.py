@@ -507,9 +507,9 @@ def _key_events(
     for condition in pruning:
         key_events = key_events.where(F.expr(condition))
     key_events = selection.of(key_events, shape)
+    key_events = events.marked(key_events, shape).localCheckpoint()
     if context.only_compares:
         key_events = events.reconsidered(context, key_events, shape)
-    key_events = events.marked(key_events, shape).localCheckpoint()
     held = held_events(context, key_events)
     if held is not None:
         if not context.only_compares:
