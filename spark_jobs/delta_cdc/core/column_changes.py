@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from delta_cdc.core import codec
@@ -33,6 +34,8 @@ FOLLOWED_BY_LOGS = ("widen",)
 #: Kinds of changes after which old rows cannot be read with the new schema as they were.
 _LOSSY = ("widened", "retyped", "dropped", "renamed")
 
+#: The names that a path has for the parts of arrays and maps.
+_PARTS = frozenset({"element", "key", "value"})
 _ID = "delta.columnMapping.id"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
@@ -110,14 +113,28 @@ def widens(before: str, after: str) -> bool:
     return more_digits >= more_scale >= 0
 
 
-def reuses_name(changes: Iterable[ColumnChange]) -> bool:
-    """Return whether a renamed column takes the name of another one that was dropped or renamed.
+def reuses_name(changes: Iterable[ColumnChange], before: Iterable[ColumnChange] = ()) -> bool:
+    """Return whether a column that is renamed or added takes the name of one that was dropped or renamed.
 
-    Then the names alone do not show which of the changes a table already has.
+    Then the names alone do not show which of the changes a table already has. A column is added together with
+    the rows, so it shows; only a field that an ALTER has to add (:func:`nests`) does not.
+
+    :param before: earlier changes, whose columns are gone
     """
     changes = tuple(changes)
-    gone = {tuple(map(str.lower, c.path)) for c in changes if c.kind in ("dropped", "renamed")}
-    return any(tuple(map(str.lower, (*c.path[:-1], c.after))) in gone for c in changes if c.kind == "renamed")
+    gone = {_lower(c.path) for c in (*before, *changes) if c.kind in ("dropped", "renamed")}
+    given = [(*c.path[:-1], c.after) for c in changes if c.kind == "renamed"]
+    given += [c.path for c in changes if c.kind == "added" and nests(c.path)]
+    return any(_lower(path) in gone for path in given)
+
+
+def nests(path: tuple[str, ...]) -> bool:
+    """Return whether a field is in a collection that is itself in a collection: a MERGE cannot add it."""
+    return any(_PARTS.issuperset(pair) for pair in pairwise(path[1:]))
+
+
+def _lower(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(str.lower, path))
 
 
 def restored(before: str, after: str, greatest_id: int) -> tuple[str, ...]:

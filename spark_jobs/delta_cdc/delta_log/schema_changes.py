@@ -79,6 +79,13 @@ def _leaves(struct: dict[str, Any], prefix: tuple[str, ...]) -> Iterator[tuple[s
             yield path
 
 
+def recased(before: MetaData, after: MetaData) -> bool:
+    """Return whether a column has its name in another case: Delta reads no feed across such a version."""
+    names = {tuple(map(str.lower, path)): path for path in leaf_paths(before.schema_string)}
+    after_paths = leaf_paths(after.schema_string)
+    return any(names.get(tuple(map(str.lower, path)), path) != path for path in after_paths)
+
+
 def moved_column(before: MetaData, after: MetaData) -> str | None:
     """Return which column has another name (or id) in the files of the two versions; else None.
 

@@ -1,8 +1,8 @@
 """Which schema changes of a source an apply follows, and which end a range with an error.
 
 One reader reads a range with one schema, so a range is split before each version that drops, renames or
-widens a column. Each part is a step of its own, which carries what its target needs to follow
-(``column_changes``)::
+widens a column, or writes its name in another case. Each part is a step of its own, which carries what its
+target needs to follow (``column_changes``)::
 
     versions   5 data   6 widen   7 data   8 drop   9 drop   10 data
     steps      5                  6-7                        8-10
@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import validation
+from delta_cdc.core.change_log import COLUMNS
 from delta_cdc.core.column_changes import (
     FOLLOWED,
     FOLLOWED_BY_LOGS,
@@ -36,7 +37,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.properties import COLUMN_MAPPING, GREATEST_COLUMN_ID
 from delta_cdc.delta_log.actions import MetaData
-from delta_cdc.delta_log.schema_changes import moved_column
+from delta_cdc.delta_log.schema_changes import moved_column, recased
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import DeltaLog, TableState
     from delta_cdc.planning.observe import Observation
 
+_FREE_NAME = "rename or drop the target's column, then run again"
 _RELOAD = "apply up to version {before} (ending_version), then load a new target from the table as it is now."
 
 
@@ -69,10 +71,13 @@ class FollowedColumns:
         """Return what the target of a step has to follow; () if the policy follows nothing."""
         if self.options is None:
             return ()
+        return _carried(self._all_changes(starting, ending), self.options, self.built_with)
+
+    def _all_changes(self, starting: int, ending: int) -> tuple[ColumnChange, ...]:
         before, after = self._at(starting - 1), self._at(ending)
         if before is None or after is None or before is after:
             return ()
-        return _carried(_compared(before, after), self.options, self.built_with)
+        return _compared(before, after)
 
     def parts(self, commits: tuple[Commit, ...]) -> tuple[tuple[Commit, ...], ...]:
         """Split commits so that each part can be read with the schema of its end.
@@ -94,11 +99,51 @@ class FollowedColumns:
     def _joins(self, first: tuple[Commit, ...], second: tuple[Commit, ...]) -> bool:
         if any(commit.changes_data for commit in first):
             return False
-        return not reuses_name(self.changes(first[0].version, second[-1].version))
+        return not reuses_name(self._all_changes(first[0].version, second[-1].version))
 
     def _at(self, version: int) -> MetaData | None:
         earlier = [set_in for set_in in self.schemas if set_in <= version]
         return self.schemas[max(earlier)] if earlier else None
+
+
+def _drops_or_keeps(options: ApplyOptions) -> bool:
+    return "dropped" in FOLLOWED.get(options.schema_evolution, ())
+
+
+@dataclass
+class _TargetNames:
+    """The names of a target's columns as it follows a range, in lower case.
+
+    :param options: None if no target follows the range
+    """
+
+    options: ApplyOptions | None
+    names: set[str]
+
+    @classmethod
+    def of(cls, options: ApplyOptions | None, names: Sequence[str]) -> _TargetNames:
+        """Return the names before a range.
+
+        :param names: of the columns that the target has; or will have, if the range makes it
+        """
+        if options is not None and (options.select or not _drops_or_keeps(options)):
+            options = None
+        return cls(options, set(map(str.lower, names)))
+
+    def taken_by(self, changes: Sequence[ColumnChange]) -> tuple[ColumnChange, ...]:
+        """Follow the changes of a version, and return the new columns whose names were not free."""
+        if self.options is None:
+            return ()
+        columns = [c for c in changes if len(c.path) == 1 and _lands(c.path[0], self.options)]
+        drops = "renamed" in FOLLOWED[self.options.schema_evolution]
+        for change in columns:
+            if change.kind == "renamed" or (change.kind == "dropped" and drops):
+                self.names.discard(change.name.lower())
+        self.names |= {change.after.lower() for change in columns if change.kind == "renamed"}
+        added = [change for change in columns if change.kind == "added"]
+        taken = tuple(change for change in added if change.name.lower() in self.names)
+        self.names |= {change.name.lower() for change in added}
+        return taken
 
 
 def _compared(before: MetaData, after: MetaData) -> tuple[ColumnChange, ...]:
@@ -163,16 +208,23 @@ async def check(
             )
             notes = (note,)
     schemas, splits = {before: last}, set()
+    gone: list[ColumnChange] = []
     target = observed.recorded.target if observed is not None and observed.recorded is not None else None
     all_schemas = [last, *(metadata for _, metadata in described)]
+    of_target = target.schema_columns if target is not None else column_names(last.schema_string)
+    names = _TargetNames.of(options, of_target)
     for commit, now in described:
         log.columns(now, commit.version)
         changes = compare(last.schema_string, now.schema_string, by_id=now.id == last.id)
         for change in changes:
             _refuse(log, commit, change, options, target, all_schemas)
+        for change in names.taken_by(changes):
+            raise _name_taken(log, commit, change, target)
         lossy = [f"column {change}" for change in changes if change.is_lossy]
-        if lossy:
+        gone += [change for change in changes if change.is_lossy]
+        if lossy or reuses_name(changes, gone) or recased(last, now):
             splits.add(commit.version)
+        if lossy:
             notes += (f"The target follows version {commit.version} of {log.uri}: {'; '.join(lossy)}.",)
         _refuse_moved(log, commit, last, now)
         if options is not None:
@@ -207,10 +259,11 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
     else:
         found = _compared(before, after)
     _refuse_left(observed, found, at, options)
+    _refuse_mixed(observed, found, at, options)
     changes = _carried(found, options, validation.options_of(seal))
-    if reuses_name(changes):
+    if changes and reuses_name(found):
         raise SchemaChangeInRange(
-            f"Columns of {observed.log.uri} were renamed to names of other columns between versions "
+            f"Columns of {observed.log.uri} got names of other columns between versions "
             f"{seal.watermark.version} and {at.version}, and a reload follows all changes in one commit.",
             remedy='run with mode "incremental" first, which follows one change after the other. If its '
             'versions are gone, run once with mode "reset".',
@@ -219,6 +272,21 @@ async def since_watermark(observed: Observation[Any], at: TableState) -> tuple[C
         if options.schema_evolution == "mirror" and change.is_lossy and observed.recorded:
             _refuse_unmapped(observed.log, at.version, change, observed.recorded.target)
     return changes
+
+
+def _refuse_mixed(
+    observed: Observation[Any], changes: tuple[ColumnChange, ...], at: TableState, options: ApplyOptions
+) -> None:
+    """Refuse a new column whose name the target has: old rows would have another column's values in it."""
+    target = observed.recorded.target if observed.recorded is not None else None
+    if target is None:
+        return
+    for change in _TargetNames.of(options, target.schema_columns).taken_by(changes):
+        raise SchemaChangeInRange(
+            f"Since the watermark, column {change} in {observed.log.uri}, and the target {target.uri} has "
+            f"another column of that name: a reload at version {at.version} would mix their values.",
+            remedy=f"{_FREE_NAME}.",
+        )
 
 
 def _refuse_left(
@@ -288,8 +356,6 @@ def _refuse(
     """
     policy = options.schema_evolution if options is not None else "none"
     followed = FOLLOWED.get(policy, frozenset())
-    if change.kind == "added" and options is not None:
-        _refuse_kept(log, commit, change, options, target)
     if not change.is_lossy:
         return
     remedy = _RELOAD.format(before=commit.version - 1)
@@ -306,6 +372,7 @@ def _refuse(
     if change.kind == "widened":
         return
     _refuse_reused(log, commit, change, options, all_schemas[-1])
+    _refuse_in_events(log, commit, change, options)
     if options.select and any("*" in text for text in options.select):
         text = f"column {change}, and select takes all columns"
         raise schema_changed(log, commit, text, "list the columns in select, or leave it out; or " + remedy)
@@ -315,6 +382,27 @@ def _refuse(
         raise schema_changed(log, commit, text, f"{mirror}; or {remedy}")
     if policy == "mirror" and target is not None and not options.select:
         _refuse_unmapped(log, commit.version, change, target)
+
+
+def _refuse_in_events(log: DeltaLog, commit: Commit, change: ColumnChange, options: ApplyOptions) -> None:
+    """Refuse a change after which a late event, which computes its key from all events, would alter rows.
+
+    Events keep the names of columns that they list; an ingest's log may list columns that do not exist. A
+    history computed without a kept column has fewer intervals.
+    """
+    if not options.takes_events or change.kind == "widened":
+        return
+    undo = f"RESTORE {log.uri} to version {commit.version - 1}"
+    listed = options.columns_to_update
+    if listed is not None and (change.kind == "renamed" or listed != COLUMNS):
+        text = f"column {change}, and older events name it in their {listed} (columns_to_update)"
+        remedy = f"{undo}. A target gets other names by select, and fewer columns by except_column_list."
+        raise schema_changed(log, commit, text, remedy)
+    is_history = options.stored_as_scd_type == 2
+    if change.kind == "dropped" and options.schema_evolution == "keep_dropped" and is_history:
+        text = f"column {change}, and late events would compute a history without it"
+        remedy = f"{undo}, which keeps the column; or set schema_evolution in policies to 'mirror'."
+        raise schema_changed(log, commit, text, remedy)
 
 
 def _refuse_reused(
@@ -383,20 +471,17 @@ def _map_columns(target: TableState) -> str:
     )
 
 
-def _refuse_kept(
-    log: DeltaLog, commit: Commit, change: ColumnChange, options: ApplyOptions, target: TableState | None
-) -> None:
-    """Refuse a new column with the name of a kept one: its old rows would have values of the other column."""
-    if options.schema_evolution != "keep_dropped" or target is None or options.select:
-        return
-    if change.name.lower() in map(str.lower, target.schema_columns):
-        raise schema_changed(
-            log,
-            commit,
-            f"column {change}, and the target {target.uri} has a column of that name already, with values "
-            "that are not this column's",
-            "rename or drop the target's column, then run again.",
-        )
+def _name_taken(
+    log: DeltaLog, commit: Commit, change: ColumnChange, target: TableState | None
+) -> SchemaChangeInRange:
+    """Build the error for a new column whose name another one has in the target, with its values."""
+    has_it = target is not None and change.name.lower() in map(str.lower, target.schema_columns)
+    text = f"column {change}, and the target has a column of that name already, with other values"
+    remedy = f"{_FREE_NAME}."
+    if not has_it:
+        text = f"column {change}, and the target keeps a column of that name, which was dropped before"
+        remedy = f"apply up to version {commit.version - 1} (ending_version). Then {_FREE_NAME}."
+    return schema_changed(log, commit, text, remedy)
 
 
 def _refuse_unmapped(log: DeltaLog, version: int, change: ColumnChange, target: TableState) -> None:

@@ -376,6 +376,21 @@ def test_a_target_that_was_restored_behind_a_deletion(spark: SparkSession, tmp_t
 
 
 @pytest.mark.slow
+def test_events_expire_after_their_log_got_a_column(spark: SparkSession, tmp_table: Table) -> None:
+    """Their rows have one column more than when the horizon was set; the log tracks no rows."""
+    flow = Consumed(spark, tmp_table)
+    flow.log = tmp_table("untracked")
+    flow.consumers = [Consumer("p", None, flow.target)]
+    spark.sql(f"CREATE TABLE delta.`{flow.log}` ({EVENT}) USING delta")
+    put(spark, flow.log, (1, "a", "U", 10), (1, "b", "U", 20), (1, "c", "U", 40))
+    flow.apply()
+    flow.expire("30")
+    spark.sql(f"ALTER TABLE delta.`{flow.log}` ADD COLUMN more STRUCT<x: INT> AFTER k")
+    assert flow.expire()["deleted"] == 1
+    assert sequences(spark, flow.log) == [20, 40]
+
+
+@pytest.mark.slow
 def test_a_sequence_of_times_and_a_consumer_of_rows(spark: SparkSession, tmp_table: Table) -> None:
     log, target, copy = tmp_table("log"), tmp_table("target"), tmp_table("copy")
     spark.sql(f"CREATE TABLE delta.`{log}` (k int, v string, op string, s timestamp) USING delta {TRACKED}")

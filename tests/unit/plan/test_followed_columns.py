@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import validation
-from delta_cdc.core.change_log import LOG_COLUMNS
+from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
 from delta_cdc.core.column_changes import ColumnChange
 from delta_cdc.core.errors import InvalidConfiguration, SchemaChangeInRange, TargetSchemaClash
 from delta_cdc.core.spec import ApplySpec
@@ -132,6 +132,18 @@ def test_a_range_is_split_at_each_change_that_old_rows_do_not_show(mapped: Table
     ]
 
 
+@pytest.mark.parametrize("policy", ["additive", "mirror"])
+def test_a_range_is_split_where_a_name_gets_another_case(mapped: Tables, policy: str) -> None:
+    """As by overwriteSchema. The target keeps its own."""
+    mapped.source.append()
+    mapped.source.alter(ID, field_of("Name", mapped=2), SIZE)
+    mapped.source.append()
+    found = steps(mapped, policy)
+    assert ranges(found) == [(7, 7), (8, 9)]
+    assert [step.source_columns for step in found] == [("id", "name", "size"), ("id", "Name", "size")]
+    assert [step.column_changes for step in found] == [(), ()]
+
+
 def test_a_change_of_columns_alone_is_work(mapped: Tables) -> None:
     mapped.source.alter(ID, NAME, WIDE)
     assert mapped.apply(options=replace(KEYED, schema_evolution="additive")).spec is None
@@ -150,6 +162,35 @@ def test_a_name_that_is_used_again_takes_a_step_of_its_own(mapped: Tables) -> No
     assert ranges(found) == [(7, 7), (8, 8), (9, 10)]
     renames = [[(change.path[0], change.after) for change in step.column_changes] for step in found]
     assert renames == [[("name", "between")], [("size", "name")], [("between", "size")]]
+
+
+@pytest.mark.parametrize("collections", [1, 2])
+def test_a_nested_field_whose_name_is_used_again_takes_a_step_of_its_own(
+    mapped: Tables, collections: int
+) -> None:
+    """An ALTER adds it: a retry would drop the new field for the old one, again and again."""
+
+    def nested(*numbers: int) -> dict[str, Any]:
+        fields = [field_of("x", mapped=5), *(field_of("y", mapped=number) for number in numbers)]
+        inner: Any = {"type": "struct", "fields": fields}
+        for _ in range(collections):
+            inner = {"type": "array", "elementType": inner, "containsNull": True}
+        return field_of("deep", inner, mapped=4)
+
+    mapped.source.alter(ID, NAME, nested(6))
+    mapped.target.fields = [ID, NAME, nested(6)]
+    mapped.target.set_properties(**MAPPED)
+    mapped.sealed(7)
+    mapped.source.alter(ID, NAME, nested())
+    mapped.source.alter(ID, NAME, nested(7))
+    mapped.source.append()
+    assert ranges(steps(mapped, "mirror")) == ([(8, 10)] if collections == 1 else [(8, 8), (9, 10)])
+    reload = {"options": replace(KEYED, schema_evolution="mirror"), "mode": "reload"}
+    if collections == 1:
+        assert mapped.apply(**reload).spec is not None
+        return
+    with pytest.raises(SchemaChangeInRange, match="got names of other columns"):
+        mapped.apply(**reload)
 
 
 def test_comments_and_nullability_are_followed_without_a_step_of_their_own(mapped: Tables) -> None:
@@ -196,6 +237,96 @@ def test_a_kept_column_is_not_filled_by_another_of_its_name(mapped: Tables) -> N
     assert ranges(steps(mapped, "mirror")) == [(7, 9)]
 
 
+def test_a_kept_column_is_not_filled_by_one_that_comes_later_in_the_range(mapped: Tables) -> None:
+    """The target gets the first one with the range itself, or is made by it."""
+    first, second = (field_of("note", mapped=number) for number in (4, 5))
+    for after in ([ID, NAME, SIZE, first], [ID, NAME, SIZE], [ID, NAME, SIZE, second]):
+        mapped.source.alter(*after)
+        mapped.source.append()
+    text = "keeps a column of that name, which was dropped before"
+    with pytest.raises(SchemaChangeInRange, match=text) as failed:
+        steps(mapped, "keep_dropped")
+    assert "Remedy: apply up to version 10 (ending_version)." in str(failed.value)
+    assert ranges(steps(mapped, "mirror")) == [(7, 8), (9, 12)]
+
+
+EVENTS: dict[str, Any] = {"source_kind": "change_log", "sequence_by": ("id",), "keys": ("id",)}
+
+
+@pytest.mark.parametrize(
+    ("after", "options", "message"),
+    [
+        ([ID, TITLE, SIZE], {"columns_to_update": "given"}, "name was renamed to title, and older events"),
+        ([ID, TITLE, SIZE], {"columns_to_update": COLUMNS}, "name was renamed to title, and older events"),
+        ([ID, NAME], {"columns_to_update": "given"}, "size was dropped or renamed, and older events name"),
+        ([ID, NAME], {"columns_to_update": COLUMNS}, None),
+        ([ID, NAME, WIDE], {"columns_to_update": "given"}, None),
+        ([ID, TITLE, SIZE], {"ignore_null_updates": True}, None),
+        (
+            [ID, NAME],
+            {"schema_evolution": "keep_dropped", "stored_as_scd_type": 2},
+            "would compute a history without it",
+        ),
+        ([ID, NAME], {"schema_evolution": "keep_dropped"}, None),
+        ([ID, NAME], {"stored_as_scd_type": 2}, None),
+        (
+            [ID, NAME],
+            {"schema_evolution": "keep_dropped", "stored_as_scd_type": 2, "source_kind": "change_feed"},
+            None,
+        ),
+    ],
+)
+def test_events_that_are_read_again_by_other_columns_give_the_same_rows(
+    mapped: Tables, after: list[Any], options: dict[str, Any], message: str | None
+) -> None:
+    chosen = {**EVENTS, "schema_evolution": "mirror", **options}
+    if chosen["source_kind"] == "change_feed":
+        del chosen["sequence_by"]
+    chosen = replace(KEYED, **chosen)
+    listing = [field_of(name, mapped=7) for name in [options.get("columns_to_update")] if name]
+    mapped.source.alter(ID, NAME, SIZE, *listing)
+    mapped.sealed(7, 101, configuration=validation.described(chosen))
+    mapped.source.alter(*after, *listing)
+    mapped.source.append()
+    if message is None:
+        assert mapped.apply(options=chosen).spec is not None
+        return
+    with pytest.raises(SchemaChangeInRange, match=message) as failed:
+        mapped.apply(options=chosen)
+    assert f"RESTORE {mapped.source.uri} to version 7" in failed.value.remedy
+
+
+@pytest.mark.parametrize("mode", ["incremental", "reload"])
+@pytest.mark.parametrize("policy", ["keep_dropped", "mirror"])
+def test_a_new_column_does_not_mix_with_the_targets_own(mapped: Tables, policy: str, mode: str) -> None:
+    """As one that an earlier policy kept: its old rows would have values of another column."""
+    mapped.target.fields = [ID, NAME, SIZE, field_of("Note", mapped=9)]
+    mapped.target.set_properties(**MAPPED)
+    mapped.source.alter(ID, NAME, SIZE, field_of("note", mapped=4))
+    mapped.source.append()
+    chosen = replace(KEYED, schema_evolution=policy)
+    with pytest.raises(SchemaChangeInRange, match=r"(has a|another) column of that name") as failed:
+        mapped.apply(options=chosen, mode=mode)
+    assert "rename or drop the target's column" in failed.value.remedy
+    # What the target leaves out takes no name.
+    chosen = replace(chosen, column_list=("id", "name"))
+    mapped.sealed(6, 101, configuration=validation.described(chosen))
+    assert mapped.apply(options=chosen, mode=mode).spec is not None
+
+
+@pytest.mark.parametrize("policy", ["keep_dropped", "mirror"])
+def test_a_reload_puts_no_new_column_into_a_kept_one(mapped: Tables, policy: str) -> None:
+    mapped.source.alter(ID, NAME)
+    mapped.source.alter(ID, NAME, field_of("size", "integer", mapped=4))
+    mapped.source.append()
+    chosen = replace(KEYED, schema_evolution=policy)
+    if policy == "mirror":
+        assert mapped.apply(options=chosen, mode="reload").spec is not None
+        return
+    with pytest.raises(SchemaChangeInRange, match="a reload at version 9 would mix their values"):
+        mapped.apply(options=chosen, mode="reload")
+
+
 @pytest.mark.parametrize("policy", ["additive", "mirror"])
 def test_a_dropped_column_that_a_restore_brought_back_needs_a_reload(mapped: Tables, policy: str) -> None:
     """Rows that did not change have its values again, and the target has NULL."""
@@ -203,6 +334,7 @@ def test_a_dropped_column_that_a_restore_brought_back_needs_a_reload(mapped: Tab
     mapped.source.alter(ID, NAME)
     mapped.sealed(7)
     mapped.target.fields = [ID, NAME]
+    mapped.target.set_properties(**MAPPED)
     mapped.source.alter(ID, NAME, SIZE, operation="RESTORE")
     mapped.source.append()
     with pytest.raises(SchemaChangeInRange, match="the column size came back") as caught:

@@ -172,7 +172,7 @@ def check_target(context: StepContext, shape: Shape) -> None:
             remedy="add it to the target, leave it out with select, or set schema_evolution in policies "
             "to 'additive'.",
         )
-    added = _added(spec.target_uri, target, desired) if new else ()
+    added = _added(spec.target_uri, schema, desired) if new else ()
     feature = _feature(context, target, [desired, *wider.values()])
     context.alters = (*alters, *feature, *widening(spec.target_uri, wider), *added)
     context.comments = {

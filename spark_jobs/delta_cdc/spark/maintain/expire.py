@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from delta_cdc.core import codec, failpoints, maintenance_tags, reserved_columns, validation
 from delta_cdc.core.codec import UnreadableJson
@@ -160,14 +160,29 @@ def _rows_before(session: SparkSession, spec: ExpireSpec, *, is_tracked: bool) -
     event.
     """
     assert spec.since is not None
-    reader, version = session.read.format("delta"), F.lit(None).cast("bigint")
+    rows = session.read.format("delta").load(spec.table_uri)
     if not is_tracked:
-        rows = reader.option("versionAsOf", spec.since).load(spec.table_uri)
-        return rows.withColumn(reserved_columns.COMMIT_VERSION, version)
-    rows = reader.load(spec.table_uri)
+        reader, version = session.read.format("delta"), F.lit(None).cast("bigint")
+        before = reader.option("versionAsOf", spec.since).load(spec.table_uri)
+        return _with_columns(before, rows.schema).withColumn(reserved_columns.COMMIT_VERSION, version)
     columns = [quote(name) for name in rows.columns]
     added_in_version = F.col("_metadata.row_commit_version").alias(reserved_columns.COMMIT_VERSION)
     return rows.select(*columns, added_in_version).where(F.col(reserved_columns.COMMIT_VERSION) <= spec.since)
+
+
+def _with_columns(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Return rows of an older version as the newest version of their table shows them.
+
+    A column of another type inside stays as it is: the hash of its row differs then, so the row stays.
+    """
+    there = {field.name.lower(): field for field in rows.schema.fields}
+    columns = []
+    for field in schema.fields:
+        found = there.get(field.name.lower())
+        value = F.lit(None) if found is None else F.col(quote(found.name))
+        is_plain = found is None or not isinstance(found.dataType, (StructType, ArrayType, MapType))
+        columns.append((value.cast(field.dataType) if is_plain else value).alias(field.name))
+    return rows.select(*columns)
 
 
 def _flagged_rows(rows: DataFrame, spec: ExpireSpec, below: str, seal: Seal) -> DataFrame:
