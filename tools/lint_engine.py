@@ -30,10 +30,11 @@ LAYERS: Layers = {
     "run": ("core", "delta_log", "planning"),
 }
 #: Of the provider. Edges: the DAG factory, the command line and the doctor.
-_BASE = ("engine", "arguments", "failures", "masking", "compat")
+_BASE = ("engine", "lazy", "arguments", "failures", "masking", "compat")
 _SHARED = (*_BASE, "assets", "hooks", "announced", "backup", "kafka", "metrics", "lineage", "links")
 PROVIDER_LAYERS: Layers = {
     "engine": (),
+    "lazy": (),
     "compat": (),
     "arguments": (),
     "retry": ("compat",),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import engine, publishing
-from airflow_delta_cdc.approval import asking
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, pipeline_name, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
-from airflow_delta_cdc.jobs import pipeline_jobs, planned
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -21,7 +20,11 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc import approval, jobs, publishing
     from delta_cdc.core.option import Kind
+else:
+    approval, jobs = Lazy("airflow_delta_cdc.approval"), Lazy("airflow_delta_cdc.jobs")
+    publishing = Lazy("airflow_delta_cdc.publishing")
 
 
 class DeltaApplyChangesOperator(DeltaCdcOperator):
@@ -162,13 +165,13 @@ class DeltaApplyChangesOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the target's log, and publish."""
         table_arguments = self.table_arguments()
-        (pipeline_job,) = planned(pipeline_jobs(self, context, [table_arguments]))
+        (pipeline_job,) = jobs.planned(jobs.pipeline_jobs(self, context, [table_arguments]))
         assert pipeline_job.apply is not None
         if pipeline_job.apply.dry_run:
             # A dry run changes neither the copy of the watermark nor the saved plan of the next run.
             return publishing.would_do(self, context, pipeline_job)
         saved_plans = TaskSavedPlans(context)
-        with asking(self, context, table_arguments), self.application(context) as execute:
+        with approval.asking(self, context, table_arguments), self.application(context) as execute:
             services = engine.Services(
                 execute=execute,
                 saved_plans=saved_plans,

@@ -9,19 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from airflow.providers.common.compat.sdk import BaseOperator, ResumableJobMixin
 from airflow.providers.common.compat.sdk import conf as configuration
 
-from airflow_delta_cdc import lineage, names
-from airflow_delta_cdc.approval import approved
 from airflow_delta_cdc.arguments import RenderedArguments, attributes
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.compat import known_arguments
-from airflow_delta_cdc.failures import log_named_errors
-from airflow_delta_cdc.hooks.table import storage_options
-from airflow_delta_cdc.kafka import kafka_options
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.links import APPLICATION, SparkLink, configured_spark_ui
-from airflow_delta_cdc.runtime import runtime_for
-from airflow_delta_cdc.runtime.exchange import results_uri
-from airflow_delta_cdc.runtime.manifests import is_here
-from airflow_delta_cdc.runtime.submit import SUCCEEDED_KEY, UNREACHABLE, SubmitRuntime, drop_stored_job
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.option import LISTED, NAMES, SETTINGS, TEXT, choice
 
@@ -33,9 +25,17 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
     from requests.auth import AuthBase
 
-    from airflow_delta_cdc.runtime import SparkRuntime
+    from airflow_delta_cdc import approval, failures, kafka, lineage, names, runtime
+    from airflow_delta_cdc.hooks import table
+    from airflow_delta_cdc.runtime import SparkRuntime, exchange, manifests, submit
     from delta_cdc.core.option import Kind
     from delta_cdc.core.spec import JobResult, Spec
+else:
+    approval, failures = Lazy("airflow_delta_cdc.approval"), Lazy("airflow_delta_cdc.failures")
+    kafka, table = Lazy("airflow_delta_cdc.kafka"), Lazy("airflow_delta_cdc.hooks.table")
+    lineage, names = Lazy("airflow_delta_cdc.lineage"), Lazy("airflow_delta_cdc.names")
+    runtime, exchange = Lazy("airflow_delta_cdc.runtime"), Lazy("airflow_delta_cdc.runtime.exchange")
+    manifests, submit = Lazy("airflow_delta_cdc.runtime.manifests"), Lazy("airflow_delta_cdc.runtime.submit")
 
 #: The default name of an application.
 DEFAULT_NAME = "delta-cdc"
@@ -251,7 +251,7 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         Airflow makes an event for each asset among the outlets of a task that succeeds, even if the task
         wrote nothing. The task makes the events itself, through the pipeline's alias.
         """
-        log_named_errors()
+        failures.log_named_errors()
         self.read_arguments()
         # The runtimes and the hook read these attributes.
         for name, kind in DeltaCdcOperator.kinds.items():
@@ -268,7 +268,7 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
 
         :raises LimitExceeded: the person rejected the change
         """
-        self.approval = approved(text, event)
+        self.approval = approval.approved(text, event)
         return self.execute(context)
 
     # -- lineage, for Airflow's OpenLineage provider ----------------------------------------------
@@ -298,15 +298,14 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
 
         :raises DeltaConnectionNotFound: the named connection doesn't exist
         """
-
-        return storage_options(self.delta_conn_id, self.storage_options)
+        return table.storage_options(self.delta_conn_id, self.storage_options)
 
     def options_of_kafka(self) -> dict[str, str] | None:
         """Return the options of Kafka's client of the connection and the explicit ones, which win.
 
         :raises KafkaConnectionNotFound: the named connection doesn't exist
         """
-        return kafka_options(self.kafka_conn_id, self.kafka_options)
+        return kafka.kafka_options(self.kafka_conn_id, self.kafka_options)
 
     def connected(self) -> dict[str, Any]:
         """Return the fields of requests that come from the task's connections."""
@@ -337,7 +336,7 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
 
         :raises JobFailed: the job ended without a result
         """
-        self._runtime = runtime_for(self)
+        self._runtime = runtime.runtime_for(self)
         if self._killed:
             # The signal arrived before the runtime existed.
             self._runtime.kill()
@@ -394,10 +393,10 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         The answer is needed before the plan, so an error of the connection counts as no; the start of an
         application raises it.
         """
-        if not self.spark_conn_id or results_uri():
+        if not self.spark_conn_id or exchange.results_uri():
             return True
         try:
-            return is_here(runtime_for(self).master)
+            return manifests.is_here(runtime.runtime_for(self).master)
         except DeltaCdcError:
             return False
 
@@ -406,11 +405,11 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
 
         An application that may still run keeps its entries, so that the next try can find it.
         """
-        submitted = self._runtime if isinstance(self._runtime, SubmitRuntime) else None
+        submitted = self._runtime if isinstance(self._runtime, submit.SubmitRuntime) else None
         if submitted is not None and submitted.may_still_run:
             return
         try:
-            drop_stored_job(context, self.external_id_key)
+            submit.drop_stored_job(context, self.external_id_key)
         except Exception as error:  # noqa: BLE001 - no error of the work, which has ended
             # With its entries, the next try finds the application again, so that it needs the files.
             self.log.warning("The application of this task could not be forgotten: %s", error)
@@ -426,14 +425,14 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
     def get_job_status(self, external_id: JsonValue, context: Context) -> str:
         """Return the status of the stored application; ``UNREACHABLE`` if the cluster gives no answer."""
         store = context.get("task_state_store")
-        succeeded = store.get(SUCCEEDED_KEY) if store is not None else None
+        succeeded = store.get(submit.SUCCEEDED_KEY) if store is not None else None
         try:
             return str(succeeded or self._submitted.tracked.status_of(str(external_id)))
         except Exception as error:  # noqa: BLE001 - any error: the txn makes a second application safe
             self.log.warning(
                 "The Spark application %s cannot be found (%s); submitting again.", external_id, error
             )
-            return UNREACHABLE
+            return submit.UNREACHABLE
 
     def is_job_active(self, status: str) -> bool:
         """Return whether an application of this status runs, or will run."""
@@ -450,14 +449,15 @@ class DeltaCdcOperator(RenderedArguments, ResumableJobMixin, BaseOperator):
         """
         hook, store = self._submitted.tracked, context.get("task_state_store")
         if hook.wait_for(str(external_id)) and hook.is_kubernetes and store is not None:
-            store.set(SUCCEEDED_KEY, "Succeeded")
+            store.set(submit.SUCCEEDED_KEY, "Succeeded")
 
     def get_job_result(self, external_id: JsonValue, context: Context) -> None:
         """Return None: the runtime reads the result, also of an application that was found again."""
 
     @property
-    def _submitted(self) -> SubmitRuntime:
-        assert isinstance(self._runtime, SubmitRuntime)
+    def _submitted(self) -> submit.SubmitRuntime:
+
+        assert isinstance(self._runtime, submit.SubmitRuntime)
         return self._runtime
 
     def on_kill(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import engine, publishing
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.option import COUNT, NAME, TABLE
@@ -13,7 +14,10 @@ from delta_cdc.core.option import COUNT, NAME, TABLE
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-from delta_cdc.core.option import Kind
+    from airflow_delta_cdc import publishing
+    from delta_cdc.core.option import Kind
+else:
+    publishing = Lazy("airflow_delta_cdc.publishing")
 
 
 class DeltaCommitWatermarkOperator(DeltaCdcOperator):

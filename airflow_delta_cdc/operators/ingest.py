@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import publishing
 from airflow_delta_cdc.arguments import attributes, pipeline_name, renderers, taken
 from airflow_delta_cdc.assets import declare_assets
-from airflow_delta_cdc.jobs import pipeline_jobs, planned
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.links import TABLE_LINKS
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
@@ -21,7 +20,10 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc import jobs, publishing
     from delta_cdc.core.option import Kind
+else:
+    jobs, publishing = Lazy("airflow_delta_cdc.jobs"), Lazy("airflow_delta_cdc.publishing")
 
 
 class DeltaIngestChangesOperator(DeltaCdcOperator):
@@ -205,7 +207,7 @@ class DeltaIngestChangesOperator(DeltaCdcOperator):
         table_arguments = self.table_arguments()
         # Without a log, the target would be applied directly from the source.
         arguments.required("log", table_arguments["log"])
-        (pipeline_job,) = planned(pipeline_jobs(self, context, [table_arguments]))
+        (pipeline_job,) = jobs.planned(jobs.pipeline_jobs(self, context, [table_arguments]))
         if pipeline_job.ingest is not None and not pipeline_job.ingest.is_kafka:
             # This task has one table, so Kafka options are meant for it; a table of files refuses them.
             pipeline_job = replace(

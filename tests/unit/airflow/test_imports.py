@@ -9,7 +9,7 @@ from importlib import import_module
 
 import pytest
 
-from airflow_delta_cdc import engine
+from airflow_delta_cdc import engine, operators
 
 HEAVY = (
     *("pyspark", "pandas", "pyarrow", "numpy", "grpc", "deltalake", "obstore", "pydantic", "openlineage"),
@@ -26,9 +26,16 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.bases.sensor import BaseSensorOperator
 from airflow.triggers.base import BaseTrigger
 before = set(sys.modules)
-import {modules}
+{imports}
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
+
+
+def _loaded(*imports: str) -> set[str]:
+    """Return the modules that statements load, beyond Airflow's own."""
+    probe = _PROBE.format(imports="\n".join(imports))
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize(
@@ -40,13 +47,26 @@ print(json.dumps(sorted(set(sys.modules) - before)))
     ids=["operators", "dags"],
 )
 def test_importing_pulls_nothing_heavy(modules: set[str]) -> None:
-    probe = _PROBE.format(modules=", ".join(modules))
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    new = json.loads(done.stdout.splitlines()[-1])
-    assert modules <= set(new)
+    new = _loaded(*(f"from {name} import *" for name in modules))
+    assert modules <= new
     assert not {name.split(".")[0] for name in new} & set(HEAVY)
-    assert not ONLY_FOR_RUNS & set(new)
+    assert not ONLY_FOR_RUNS & new
     assert {name.split(".")[1] for name in new if name.startswith("delta_cdc.")} <= {"_version", "core"}
+
+
+@pytest.mark.parametrize(("name", "module"), sorted(operators._MODULES.items()))
+def test_an_operator_loads_no_other_one_and_nothing_that_only_a_run_needs(name: str, module: str) -> None:
+    new = _loaded(f"from airflow_delta_cdc.operators import {name}")
+    ours = {found.removeprefix("airflow_delta_cdc.") for found in new if found.startswith("airflow_")}
+    found = {part for part in ours if part.startswith("operators.")}
+    assert found <= {f"operators.{part}" for part in (module, "base", "care", "saved_plans")}
+    assert not ours & {"publishing", "lineage", "runtime", "hooks.submit", "hooks.connect", "approval"}
+
+
+def test_a_name_that_is_no_operator_is_refused() -> None:
+    assert sorted(operators._MODULES) == sorted(operators.__all__)
+    with pytest.raises(AttributeError, match="has no 'DeltaUnknownOperator'"):
+        getattr(operators, "DeltaUnknown" + "Operator")
 
 
 @pytest.mark.parametrize("name", sorted(engine.NAMES))

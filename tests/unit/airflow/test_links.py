@@ -95,7 +95,7 @@ def test_spark(
         def run(self, *_: Any) -> JobResult:
             return JobResult("committed", application="app-7")
 
-    monkeypatch.setattr("airflow_delta_cdc.operators.base.runtime_for", lambda _: Runtime())
+    monkeypatch.setattr("airflow_delta_cdc.runtime.runtime_for", lambda _: Runtime())
     one = operator(spark_conn_id=connect(host="local", **extra))
     ti = Ti()
     context: Any = {"ti": ti}
@@ -111,7 +111,7 @@ def test_a_link_without_the_application_stays_after_a_failure(
         def run(self, *_: Any) -> JobResult:
             raise JobFailed("m", remedy="r")
 
-    monkeypatch.setattr("airflow_delta_cdc.operators.base.runtime_for", lambda _: Runtime())
+    monkeypatch.setattr("airflow_delta_cdc.runtime.runtime_for", lambda _: Runtime())
     for ui, expected in (("http://connect:4040/", "http://connect:4040/"), ("http://h/{application}/", "")):
         one = operator(spark_conn_id=connect(host="local", spark_ui=ui))
         context: Any = {"ti": Ti()}
