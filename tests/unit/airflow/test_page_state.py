@@ -463,6 +463,7 @@ def test_runs_that_may_decide() -> None:
         (5, "manual", "success", {"tables": ["other"]}),
         (6, "manual", "success", {"dry_run": True}),
         (7, "manual", "running", {}),
+        (8, "backfill", "success", {"dry_run": True}),
     ]
     with Session(engine) as session:
         for number, run_type, run_state, conf in runs:
