@@ -133,38 +133,43 @@ def test_the_list_is_a_part_of_the_overview(name: str) -> None:
 
 
 @pytest.fixture
-def worked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The pipelines whose runs were looked at."""
-    names: list[str] = []
-    outcome = state._outcome
+def worked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The pipelines and the runs that something was computed for."""
+    names: list[Any] = []
+    outcome, facts_of = state._outcome, state._facts_of
 
-    def noted(pipeline: Any, facts: Any) -> Any:
+    def of_pipeline(pipeline: Any, facts: Any) -> Any:
         names.append(pipeline.pipeline)
         return outcome(pipeline, facts)
 
-    monkeypatch.setattr(state, "_outcome", noted)
+    def of_run(one: Any, *given: Any) -> Any:
+        names.append(one.run_id)
+        return facts_of(one, *given)
+
+    monkeypatch.setattr(state, "_outcome", of_pipeline)
+    monkeypatch.setattr(state, "_facts_of", of_run)
     return names
 
 
-def test_only_what_has_changed_is_computed_again(worked: list[str]) -> None:
+def test_only_what_has_changed_is_computed_again(worked: list[Any]) -> None:
     memo = Memo(100)
     _pipelines(BASE, NOW, memo)
-    assert sorted(worked) == ["calm", "p"]
+    assert sorted(worked) == ["calm", "p", "run_2", "run_3"]
     worked.clear()
     # Rows that a query returns again are equal, and not the same objects.
     again = replace(BASE, runs=[one._replace() for one in BASE.runs], values=[*BASE.values])
     _pipelines(again, NOW, memo)
     assert worked == []
     _pipelines(CHANGES["figures"](BASE)[0], NOW, memo)
-    assert worked == ["calm"]
+    assert sorted(worked) == ["calm", "run_3"]
 
 
-def test_users_with_other_rights_do_not_replace_what_is_kept(worked: list[str]) -> None:
+def test_users_with_other_rights_do_not_replace_what_is_kept(worked: list[Any]) -> None:
     memo = Memo(100)
     for stored in (BASE, *(CHANGES[name](BASE)[0] for name in ("right", "right to logs"))) * 2:
         _pipelines(stored, NOW, memo)
     # Of the other DAG, all may read the same.
-    assert sorted(worked) == ["calm", "p", "p", "p"]
+    assert sorted(worked) == ["calm", "p", "p", "p", "run_2", "run_2", "run_2", "run_3"]
 
 
 # -- rows that are kept -----------------------------------------------------------------------------
