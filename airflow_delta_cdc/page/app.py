@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Response
 
 from airflow_delta_cdc import form
 from airflow_delta_cdc.page import queries, rights, state
+from airflow_delta_cdc.page.memo import Memo
 from airflow_delta_cdc.page.queries import Declarations
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 #: The maximum number of pipelines in one request for trends: a screen lists as many.
 _MOST_NAMES = 100
 
+#: Runs and pipelines whose figures a process keeps: those of a list, for some users with other rights.
+_MOST_KEPT = 10_000
+
 _declarations = Declarations()
+_memo = Memo(_MOST_KEPT)
 #: The names of the form's modes and fields.
 _form = form.names()
 _module = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
@@ -70,17 +74,16 @@ def _rights(user: Any, session: Any, pipelines: list[Declared]) -> state.Rights:
 
 
 def _json(value: Any) -> Response:
-    # Not through FastAPI's encoder, which visits each value: a thousand pipelines would take longer than
-    # the queries.
+    # Not through FastAPI's encoder, which visits each value.
+    return _answer(state.as_json(value))
+
+
+def _answer(text: str) -> Response:
     return Response(
-        json.dumps(value, separators=(",", ":")),
+        text,
         media_type="application/json",
         headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"},
     )
-
-
-def _listed(shown: dict[str, Any]) -> dict[str, Any]:
-    return {**shown, "pipelines": [state.short(one) for one in shown["pipelines"]]}
 
 
 @app.get("/page.js")
@@ -102,8 +105,8 @@ def pipelines(user: GetUserDep, session: SessionDep, dag_id: str | None = None) 
     dags, visible = _visible(user, session)
     wanted = [one for one in visible if dag_id in (None, one.dag_id)]
     may_see = _rights(user, session, wanted)
-    shown = state.overview(queries.stored(session, dags, wanted, may_see), datetime.now(UTC))
-    return _json(_listed(shown))
+    stored = queries.stored(session, dags, wanted, may_see)
+    return _answer(state.listed(stored, datetime.now(UTC), _memo))
 
 
 @app.get("/api/trends")
@@ -139,7 +142,7 @@ def pipeline(user: GetUserDep, session: SessionDep, name: str) -> Response:
         )
     now, may_see = datetime.now(UTC), _rights(user, session, wanted)
     if len(state.by_id(wanted)) > 1:
-        return _json(_listed(state.overview(queries.stored(session, dags, wanted, may_see), now)))
+        return _answer(state.listed(queries.stored(session, dags, wanted, may_see), now, _memo))
     known, events = queries.history(session, dags, wanted, may_see)
     (item,) = state.overview(known, now)["pipelines"]
     item["findings"] += state.earlier_quarantined(events, item)

@@ -7,7 +7,9 @@ Two are not: see :func:`_newest_versions` and :func:`_newest_run_ids`.
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from threading import Lock
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.asset import AssetAliasModel, AssetEvent, asset_alias_asset_event_association_table
@@ -39,7 +41,7 @@ from airflow_delta_cdc.page.state import (
 from delta_cdc.core.codec import TooDeep, UnreadableJson, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from sqlalchemy.orm import Session
@@ -52,6 +54,8 @@ NOTABLE = ("failed", "upstream_failed", "up_for_retry", "running", "deferred", "
 _NEWEST_RUNS = 20_000
 #: Runs and events of one pipeline, and events of a trend.
 _MOST_RUNS, _MOST_EVENTS, _MOST_OF_A_TREND = 30, 200, 20
+#: XComs whose Python objects a process keeps, and the most characters of one; most have fewer than 1,000.
+_MOST_KEPT, _LONGEST_KEPT = 5_000, 8_000
 #: Serialized DAGs, and events, that one statement loads.
 _AT_ONCE, _EVENTS_AT_ONCE = 200, 10_000
 
@@ -61,13 +65,16 @@ _SOUGHT = (ALIAS_OF_PIPELINE, *EXPLAINING)
 _Found = tuple[tuple[Declared, ...], tuple[Explaining, ...]]
 
 _SERIALIZED = SerializedDagModel.metadata.tables["serialized_dag"]
-#: Whether the form of a run says that it writes nothing.
+#: Whether a run has arguments. Airflow stores an empty form as {}, or as no value at all.
+_HAS_CONF: Any = func.coalesce(cast(DagRun.conf, Text), "null").not_in(("{}", "null"))
+#: Whether the form of a run says that it writes nothing. Most runs have no form, which the first part finds
+#: without a look into JSON.
 #: SQLite has 1 for the ``true`` of JSON. A cast to boolean would fail for other values.
-_IS_DRY_RUN: Any = func.coalesce(cast(DagRun.conf["dry_run"].as_string(), Text), "").in_(("true", "1"))
-#: Whether a person filled in the form of a run. Airflow stores an empty one as {}, or as no value at all.
-_HAS_FORM: Any = and_(
-    DagRun.run_type == "manual", func.coalesce(cast(DagRun.conf, Text), "null").not_in(("{}", "null"))
+_IS_DRY_RUN: Any = and_(
+    _HAS_CONF, func.coalesce(cast(DagRun.conf["dry_run"].as_string(), Text), "").in_(("true", "1"))
 )
+#: Whether a person filled in the form of a run.
+_HAS_FORM: Any = and_(DagRun.run_type == "manual", _HAS_CONF)
 _OF_ALIAS = asset_alias_asset_event_association_table
 
 
@@ -131,19 +138,25 @@ def _loaded(session: Session, missing: dict[UUID, tuple[str, str]]) -> dict[tupl
     found: dict[tuple[str, str], _Found] = dict.fromkeys(missing.values(), ((), ()))
     ids = list(missing)
     for at in range(0, len(ids), _AT_ONCE):
-        loaded = session.scalars(
-            select(SerializedDagModel).where(
-                SerializedDagModel.id.in_(ids[at : at + _AT_ONCE]),
-                or_(
-                    _SERIALIZED.c.data.is_(None),  # compressed: the text cannot be searched
-                    *(cast(_SERIALIZED.c.data, Text).like(f"%{text}%") for text in _SOUGHT),
-                ),
-            )
-        )
-        for one in loaded:
-            data = one.data or {}
-            found[one.dag_id, one.dag_hash] = declared(one.dag_id, data), explaining(one.dag_id, data)
+        for dag_id, dag_hash, data in _serialized(session, ids[at : at + _AT_ONCE]):
+            found[dag_id, dag_hash] = declared(dag_id, data or {}), explaining(dag_id, data or {})
     return found
+
+
+def _serialized(session: Session, ids: Sequence[UUID]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the serialized DAGs among some that may have or explain pipelines: id, hash, and content."""
+    columns = _SERIALIZED.c
+    # Not as entities, whose contents would all be there at once: the collection of garbage takes longer
+    # than the rest.
+    plain = session.execute(
+        select(columns.dag_id, columns.dag_hash, columns.data).where(
+            columns.id.in_(ids), or_(*(cast(columns.data, Text).like(f"%{text}%") for text in _SOUGHT))
+        )
+    )
+    yield from (tuple(row) for row in plain)
+    # The text of these cannot be searched. Their column for data has the null of JSON.
+    compressed = select(SerializedDagModel).where(columns.id.in_(ids), columns.data_compressed.is_not(None))
+    yield from ((one.dag_id, one.dag_hash, one.data) for one in session.scalars(compressed))
 
 
 def stored(session: Session, dags: dict[str, Dag], pipelines: Sequence[Declared], rights: Rights) -> Stored:
@@ -264,7 +277,8 @@ def _read_runs(
     key = func.coalesce(XComModel.key, "")
     values: Any = session.execute(
         select(
-            *(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key, XComModel.value)
+            *(XComModel.dag_run_id, XComModel.task_id, XComModel.map_index, XComModel.key),
+            cast(XComModel.value, Text).label("text"),
         ).where(
             XComModel.dag_run_id.in_(readable(XCOMS)),
             key.in_(KEYS),
@@ -279,7 +293,7 @@ def _read_runs(
         "runs": runs,
         "tasks": [Task(*row) for row in tasks],
         "values": [
-            Value(row.dag_run_id, row.task_id, row.map_index, row.key, _decoded(row)) for row in values
+            Value(row.dag_run_id, row.task_id, row.map_index, row.key, _value(row.text)) for row in values
         ],
     }
 
@@ -290,21 +304,39 @@ def _chosen(conf: Any) -> frozenset[str]:
     return frozenset(one for one in names if isinstance(one, str)) if isinstance(names, list) else frozenset()
 
 
-def _decoded(row: Any) -> Any:
-    """Return the value of an XCom.
+def _value(text: str | None) -> Any:
+    """Return the value of an XCom; None if it cannot be read.
 
-    Most are plain JSON, whose parser here takes a fraction of the time of Airflow's: that looks for classes
-    in each part of a value. It reads the rest, such as a NaN of a user's own value; None if it cannot.
+    :param text: the stored JSON
     """
-    if not isinstance(row.value, str):
-        return row.value
+    return _decoded(text) if text is None or len(text) > _LONGEST_KEPT else _kept(text)
+
+
+@lru_cache(_MOST_KEPT)
+def _kept(text: str) -> Any:
+    """Return the same object for the same text; no caller changes it."""
+    return _decoded(text)
+
+
+def _decoded(text: str | None) -> Any:
+    """Return the value of an XCom; None if it cannot be read.
+
+    :param text: the stored JSON, which often is a string with the JSON of the value
+
+    Most values are plain JSON, whose parser here takes a fraction of the time of Airflow's: that looks for
+    classes in each part of a value. It reads the rest, such as a NaN of a user's own value.
+    """
+    if text is None:
+        return None
+    value: Any = text
     try:
-        return parsed(row.value)
+        value = parsed(text)
+        return parsed(value) if isinstance(value, str) else value
     except TooDeep:
         return None
     except UnreadableJson:
         try:
-            return XComModel.deserialize_value(row)
+            return XComModel.deserialize_value(SimpleNamespace(value=value))
         except Exception as error:  # noqa: BLE001 - it imports classes; one value must not hide the list
             _log.debug("an XCom cannot be read: %s", error)
             return None

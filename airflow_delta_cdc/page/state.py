@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_delta_cdc.page.errors import ERROR_KEY
+from airflow_delta_cdc.page.memo import Memo
 from delta_cdc.core.quarantine import then_repair, where_rows_are
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.value_rules import broken_in
@@ -52,6 +54,7 @@ _VERSIONS = ("version", "starting_version", "ending_version", "target_version")
 _HOW_MANY = "to see how many are still there, run delta-cdc status with the configuration"
 #: Numbers that the page can show.
 _LEAST, _GREATEST = -1e15, 1e15
+_NUMBERS = frozenset({int, float})
 #: Figures of the page, and their names in a published lag.
 _LAG = {
     "source_version": "source_version",
@@ -59,6 +62,10 @@ _LAG = {
     "lag_bytes": "bytes",
     "freshness": "freshness",
 }
+
+
+#: Returns JSON without spaces.
+as_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Dag(NamedTuple):
@@ -346,8 +353,8 @@ def _in_quarantine(published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the number of rows that the last run put into each quarantine, and its table."""
     for part in (_mapping(published.get("ingested")), published):
         rows = _number(_mapping(part.get("counts")).get("quarantined"))
-        log, target = (_text(part.get(name)) for name in ("log_table", "target_table"))
         if rows:
+            log, target = (_text(part.get(name)) for name in ("log_table", "target_table"))
             yield {"rows": rows, "table": target or log or "<table>", "is_log": log is not None}
 
 
@@ -372,20 +379,30 @@ def _merged(*known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # -- runs -------------------------------------------------------------------------------------------
-def _facts(stored: Stored) -> dict[str, list[_Facts]]:
+def _facts(stored: Stored, memo: Memo) -> dict[str, list[_Facts]]:
     """Return the facts of the runs of each DAG, the newest run first."""
     rights = stored.rights
-    by_id = {
-        run.id: _Facts(run, rights.has(run.dag_id, TASKS, XCOMS), rights.has(run.dag_id, LOGS))
-        for run in stored.runs
-    }
-    by_name = {(run.dag_id, run.run_id): by_id[run.id] for run in stored.runs}
+    tasks: dict[tuple[str, str], list[Task]] = defaultdict(list)
     for task in stored.tasks:
-        if (task.dag_id, task.run_id) in by_name:
-            by_name[task.dag_id, task.run_id].tasks.append(task)
+        tasks[task.dag_id, task.run_id].append(task)
+    values: dict[int, list[Value]] = defaultdict(list)
     for value in stored.values:
-        facts = by_id.get(value.run)
-        if facts is None or not isinstance(value.value, dict):
+        values[value.run].append(value)
+    by_dag: dict[str, list[_Facts]] = defaultdict(list)
+    for run in sorted(stored.runs, key=lambda run: run.id, reverse=True):
+        readable = rights.has(run.dag_id, TASKS, XCOMS), rights.has(run.dag_id, LOGS)
+        left = tasks[run.dag_id, run.run_id], values[run.id]
+        by_dag[run.dag_id].append(memo.of((_facts_of, run.id, readable), _facts_of, run, *readable, *left))
+    return by_dag
+
+
+def _facts_of(
+    run: Run, is_complete: bool, has_logs: bool, tasks: list[Task], values: Iterable[Value]
+) -> _Facts:
+    """Return the facts of one run."""
+    facts = _Facts(run, is_complete, has_logs, tasks)
+    for value in values:
+        if not isinstance(value.value, dict):
             continue
         if value.key == TABLES_KEY:
             facts.detected |= {name: one for name, one in value.value.items() if isinstance(one, dict)}
@@ -393,10 +410,7 @@ def _facts(stored: Stored) -> dict[str, list[_Facts]]:
             facts.errors[value.task_id, value.map_index] = value.value
         elif isinstance(value.value.get("pipeline"), str):
             facts.published[value.value["pipeline"], value.task_id] = value.map_index, value.value
-    by_dag: dict[str, list[_Facts]] = defaultdict(list)
-    for facts in sorted(by_id.values(), key=lambda facts: facts.run.id, reverse=True):
-        by_dag[facts.run.dag_id].append(facts)
-    return by_dag
+    return facts
 
 
 def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
@@ -456,15 +470,58 @@ def _others(facts: _Facts, pipeline: Declared) -> list[Task]:
 
 
 # -- the overview -----------------------------------------------------------------------------------
+@dataclass
+class _Lasting:
+    """What holds for a pipeline at any time, as long as the rows of the database are the same.
+
+    :param item: the pipeline, without its state and its findings
+    :param last: the run that decides about it
+    """
+
+    item: dict[str, Any]
+    last: _Outcome | None
+    #: What the list shows of the pipeline, as JSON, by state.
+    listed: dict[str, str] = field(default_factory=dict)
+
+
 def overview(stored: Stored, now: datetime) -> dict[str, Any]:
     """Return all pipelines, the most urgent first, with totals."""
-    facts = _facts(stored)
+    ranked = _ranked(stored, now, Memo())
+    return {
+        **_totals(stored, ranked, now),
+        "pipelines": [_whole(one, state, now) for state, one in ranked],
+    }
+
+
+def listed(stored: Stored, now: datetime, memo: Memo) -> str:
+    """Return the overview as JSON, with only what the list shows: a thousand pipelines are one answer.
+
+    :param memo: what earlier calls made of the same rows
+    """
+    ranked = _ranked(stored, now, memo)
+    totals = as_json(_totals(stored, ranked, now))
+    return f'{totals[:-1]},"pipelines":[{",".join(_listed(one, state) for state, one in ranked)}]}}'
+
+
+def _ranked(stored: Stored, now: datetime, memo: Memo) -> list[tuple[str, _Lasting]]:
+    """Return all pipelines with their states, the most urgent first."""
+    facts, rights, dags = _facts(stored, memo), stored.rights, stored.dags
     events = dict(select_events(stored.events, stored.pipelines))
-    items = [
-        _item(key, dags, stored, facts, events.get(key), now) for key, dags in by_id(stored.pipelines).items()
-    ]
-    items.sort(key=lambda item: (STATES.index(item["state"]), item["id"]))
-    totals = {state: sum(item["state"] == state for item in items) for state in STATES}
+    found = []
+    for key, declared_in in by_id(stored.pipelines).items():
+        dag_ids = [one.dag_id for one in declared_in]
+        hidden = rights.hidden_of(dag_ids)
+        left = [dags[dag_id] for dag_id in dag_ids], [facts.get(dag_id, []) for dag_id in dag_ids]
+        # Users with other rights see it otherwise.
+        place = (_lasting, key, *dag_ids, *hidden)
+        one = memo.of(place, _lasting, key, declared_in, *left, events.get(key), hidden)
+        found.append((_state(one.item, one.last, now), one))
+    return sorted(found, key=lambda both: (STATES.index(both[0]), both[1].item["id"]))
+
+
+def _totals(stored: Stored, ranked: Sequence[tuple[str, _Lasting]], now: datetime) -> dict[str, Any]:
+    items = [one.item for _, one in ranked]
+    states = Counter(state for state, _ in ranked)
     rows = [item["rows"] for item in items if "rows" in item]
     known = {name: [item[name] for item in items if name in item] for name in ("quarantined", "lag_versions")}
     return {
@@ -472,47 +529,86 @@ def overview(stored: Stored, now: datetime) -> dict[str, Any]:
         "hidden": stored.rights.hidden_of({one.dag_id for one in stored.pipelines}),
         "totals": {
             "pipelines": len(items),
-            "states": totals,
+            "states": {state: states[state] for state in STATES},
             # Without a number that is known, the sum is unknown.
             **({"rows": {name: sum(one[name] for one in rows) for name in _ROWS}} if rows else {}),
             **{name: sum(numbers) for name, numbers in known.items() if numbers},
         },
-        "pipelines": items,
     }
 
 
-def short(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the list shows of a pipeline: a thousand of them are one answer.
-
-    Of the findings, that is the failure, which is the first one.
-    """
-    shown = {name: value for name, value in item.items() if name not in _OF_ONE}
-    is_red = item["state"] in ("failed", "retrying")
-    return {**shown, "findings": item["findings"][:1]} if is_red else shown
+def _whole(lasting: _Lasting, state: str, now: datetime) -> dict[str, Any]:
+    """Return all about a pipeline."""
+    item = {**lasting.item, "state": state}
+    return {**item, "findings": [*_failures(lasting.last), *_findings(item, now)]}
 
 
-def _item(
+def _listed(lasting: _Lasting, state: str) -> str:
+    """Return what the list shows of a pipeline, as JSON. Of the findings, that is the failure."""
+    known = lasting.listed.get(state)
+    if known is None:
+        shown = {name: value for name, value in lasting.item.items() if name not in _OF_ONE}
+        failures = _failures(lasting.last)
+        known = as_json({**shown, "state": state, **({"findings": failures} if failures else {})})
+        lasting.listed[state] = known
+    return known
+
+
+def _lasting(
     key: str,
     declared_in: Sequence[Declared],
-    stored: Stored,
-    facts: Mapping[str, Sequence[_Facts]],
+    dags: Sequence[Dag],
+    facts: Sequence[Sequence[_Facts]],
     event: Event | None,
-    now: datetime,
-) -> dict[str, Any]:
-    """Return one pipeline."""
+    hidden: list[str],
+) -> _Lasting:
+    """Return one pipeline.
+
+    :param dags: each DAG that has it, in the order of ``declared_in``
+    :param facts: of the runs of each of them
+    :param hidden: the kinds of things that the user may not read, for people
+    """
     outcomes = sorted(
         (
             outcome
-            for one in declared_in
-            for of_run in facts.get(one.dag_id, ())
+            for one, of_dag in zip(declared_in, facts, strict=True)
+            for of_run in of_dag
             if (outcome := _outcome(one, of_run)) is not None and outcome.decides
         ),
         key=lambda outcome: outcome.run.id,
         reverse=True,
     )
-    last, dags = outcomes[0] if outcomes else None, stored.dags
+    last = outcomes[0] if outcomes else None
     # The scheduled DAG stands for the pipeline, not the one for backfills.
-    main = next((one for one in declared_in if dags[one.dag_id].has_schedule), declared_in[0])
+    places = list(zip(declared_in, dags, strict=True))
+    main, of_main = next((both for both in places if both[1].has_schedule), places[0])
+    item = {
+        "id": key,
+        "pipeline": main.pipeline,
+        "group": main.group,
+        "dag_id": main.dag_id,
+        "is_paused": of_main.is_paused,
+        "dags": [
+            {"dag_id": one.dag_id, "form": dict(one.form), "is_paused": dag.is_paused} for one, dag in places
+        ],
+        **_shown(declared_in, outcomes, event),
+        "hidden": hidden,
+    }
+    if last is not None:
+        item["run"] = _run(last)
+        if last.error is not None:
+            item["error"] = {key: str(last.error.get(key, "")) for key in ("class", "message", "remedy")}
+    return _Lasting(item, last)
+
+
+def _shown(
+    declared_in: Sequence[Declared], outcomes: Sequence[_Outcome], event: Event | None
+) -> dict[str, Any]:
+    """Return the figures of one pipeline.
+
+    :param outcomes: of its runs, the newest first
+    """
+    last = outcomes[0] if outcomes else None
     declared = {
         name: text for one in declared_in for name, text in (("source", one.source), ("target", one.target))
     }
@@ -534,27 +630,7 @@ def _item(
                 shown["readable_as_of"] = shown["as_of"]
             else:
                 del shown["readable_until"]
-    item = {
-        "id": key,
-        "pipeline": main.pipeline,
-        "group": main.group,
-        "dag_id": main.dag_id,
-        "is_paused": dags[main.dag_id].is_paused,
-        "dags": [
-            {"dag_id": one.dag_id, "form": dict(one.form), "is_paused": dags[one.dag_id].is_paused}
-            for one in declared_in
-        ],
-        **shown,
-        "hidden": stored.rights.hidden_of(one.dag_id for one in declared_in),
-    }
-    if last is not None:
-        item["run"] = _run(last)
-        if last.error is not None:
-            item["error"] = {key: str(last.error.get(key, "")) for key in ("class", "message", "remedy")}
-    item["state"] = _state(item, last, now)
-    failure = _failure(last) if last is not None else None
-    item["findings"] = [*([failure] if failure is not None else []), *_findings(item, now)]
-    return item
+    return shown
 
 
 def _is_older(shown: Mapping[str, Any], last: _Outcome) -> bool:
@@ -624,6 +700,11 @@ def _state(item: Mapping[str, Any], last: _Outcome | None, now: datetime) -> str
     if last is None:
         return "ok" if "version" in item else "never"
     return "ok"
+
+
+def _failures(last: _Outcome | None) -> list[dict[str, str]]:
+    failure = _failure(last) if last is not None else None
+    return [failure] if failure is not None else []
 
 
 def _failure(outcome: _Outcome) -> dict[str, str] | None:
@@ -766,7 +847,7 @@ def _describe_run(event: Event, rights: Rights) -> dict[str, Any]:
 
 def runs(stored: Stored) -> list[dict[str, Any]]:
     """Return what each run meant for one pipeline, the newest first."""
-    facts = _facts(stored)
+    facts = _facts(stored, Memo())
     outcomes = [
         outcome
         for one in stored.pipelines
@@ -784,7 +865,7 @@ def describe_task(stored: Stored, task_id: str, map_index: int) -> list[dict[str
 
     :param stored: one run
     """
-    (facts,) = (one for some in _facts(stored).values() for one in some)
+    (facts,) = (one for some in _facts(stored, Memo()).values() for one in some)
     at = (task_id, map_index)
     names = {task.name for task in facts.tasks if (task.task_id, task.map_index) == at}
     own = [one for one in stored.pipelines if task_id in one.task_ids]
@@ -856,10 +937,9 @@ def _text(value: Any) -> str | None:
 
 
 def _is_number(value: Any) -> bool:
-    # A tuple, because this runs for each figure of each pipeline, and a union is built each time.
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # By the type itself, because this runs for each figure of each pipeline: JSON has no other numbers.
     # An XCom may hold any number, also NaN and infinities.
-    return is_number and _LEAST < value < _GREATEST
+    return type(value) in _NUMBERS and _LEAST < value < _GREATEST
 
 
 def _if_number(value: Any) -> Any:
