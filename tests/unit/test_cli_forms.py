@@ -138,6 +138,11 @@ def test_an_unknown_option(command: str, capsys: Said) -> None:
         (["verify", "a=b", "--checks", "seals"], "did you mean 'seal'"),
         (["run"], "are required"),
         (["jars", "more"], "unknown arguments: more"),
+        (
+            ["doctor", "lake.yaml"],
+            "unknown arguments: lake.yaml. lint checks a configuration, and status its tables: delta-cdc lint "
+            "lake.yaml",
+        ),
         (["doctor", "--timeout", "0"], "is no number of seconds"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

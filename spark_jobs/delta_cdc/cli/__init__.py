@@ -155,7 +155,10 @@ class Parser(argparse.ArgumentParser):
             self._refuse_command(self.commands, next(iter(sys.argv[1:] if args is None else args), "-"))
         parsed, rest = super().parse_known_args(args, namespace)
         if rest:
-            self.error(f"unknown arguments: {' '.join(rest)}")
+            is_file = rest[0].endswith((".yaml", ".yml"))
+            # People give the file of their pipelines to each subcommand; some look at something else.
+            hint = f". lint checks a configuration, and status its tables: delta-cdc lint {rest[0]}"
+            self.error(f"unknown arguments: {' '.join(rest)}{hint if is_file else ''}")
         return parsed, rest
 
     def _refuse(self, names: Sequence[str]) -> None:
