@@ -140,8 +140,7 @@ def test_an_unknown_option(command: str, capsys: Said) -> None:
         (["jars", "more"], "unknown arguments: more"),
         (
             ["doctor", "lake.yaml"],
-            "unknown arguments: lake.yaml. lint checks a configuration, and status its tables: delta-cdc lint "
-            "lake.yaml",
+            "unknown arguments: lake.yaml. lint checks a configuration, and status its tables: delta-cdc lint",
         ),
         (["doctor", "--timeout", "0"], "is no number of seconds"),
     ],
