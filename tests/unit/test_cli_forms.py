@@ -140,7 +140,7 @@ def test_an_unknown_option(command: str, capsys: Said) -> None:
         (["jars", "more"], "unknown arguments: more"),
         (
             ["doctor", "lake.yaml"],
-            "unknown arguments: lake.yaml. lint checks a configuration, and status its tables: delta-cdc lint",
+            "unknown arguments: lake.yaml. lint checks a configuration, and status its tables: delta-cdc",
         ),
         (["doctor", "--timeout", "0"], "is no number of seconds"),
     ],
