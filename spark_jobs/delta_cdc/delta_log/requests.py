@@ -13,7 +13,7 @@ import posixpath
 import re
 import shutil
 import tempfile
-from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -287,29 +287,27 @@ class Storage:
             # A client that goes on where a body broke off does not compare, either.
             _whole(b"", (0, missing))
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
+    def named(self) -> AbstractContextManager[None]:
         """Turn storage failures within the block into named errors, but keep ``FileNotFoundError``."""
+        return _Named(self)
+
+    def _of_failure(self, error: BaseException) -> Exception | None:
+        """Return the named error of a failure; None if it stays what it is."""
         from obstore.exceptions import BaseError
 
-        try:
-            yield
-        except (DeltaCdcError, FileNotFoundError):
-            raise
-        except ValueError as error:
+        if isinstance(error, DeltaCdcError | FileNotFoundError):
+            return None
+        if isinstance(error, ValueError):
             if not str(error).startswith(_NO_PATH):
-                raise
+                return None
             # No file has such a name.
-            raise FileNotFoundError(self.uri) from None
-        except (OSError, BaseError) as error:
-            if _NO_FOLDER in str(error):
-                # The path of the folder is a file, so files in that folder do not exist.
-                raise FileNotFoundError(self.uri) from None
-            named = self._unavailable(error)
-        else:
-            return
-        # Raise without a cause: the store's own message may hold secrets, which the new message omits.
-        raise named from None
+            return FileNotFoundError(self.uri)
+        if not isinstance(error, OSError | BaseError):
+            return None
+        if _NO_FOLDER in str(error):
+            # The path of the folder is a file, so files in that folder do not exist.
+            return FileNotFoundError(self.uri)
+        return self._unavailable(error)
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         kind = type(error).__name__
@@ -337,6 +335,23 @@ class Storage:
     def _clean(self, error: Exception) -> str:
         """Return the reason without secrets: without queries of URLs and secret options."""
         return redacted(_QUERY.sub("", reason(error)), self._options)
+
+
+class _Named:
+    """See :meth:`Storage.named`. A class, because each request enters it, and a generator costs more."""
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        named = None if error is None else self._storage._of_failure(error)
+        if named is not None:
+            # Raise without a cause: the store's own message may hold secrets, which the new message omits.
+            raise named from None
 
 
 async def put_stream(
