@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from random import Random
 from types import SimpleNamespace
@@ -430,8 +431,6 @@ class _Pool(Inline):
 @contextmanager
 def _ingests(world: IngestWorld) -> Iterator[None]:
     """Let the world replace what reads files, brokers and rows, for the project's own code."""
-    import pyarrow as pa
-
     store, hub = world.store, world.hub
 
     def listed(of: Store, prefix: str | None = None, *, offset: str | None = None, **more: int) -> Any:
@@ -448,10 +447,7 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
         stored = store.objects.get(key)
         if stored is None:
             raise FileNotFoundError(key)
-        rows = json.loads(stored.content)
-        kinds = {**taken_files._COLUMNS, "raw": "string", "reason": "string"}
-        fields = [(column, pa.type_for_alias(kinds[column])) for column in columns]
-        return pa.Table.from_pylist(rows, pa.schema(fields))
+        return _table_of(stored.content, tuple(columns))
 
     def listed_here(root: Path, glob: Any, after: str | None, follows: bool) -> list[SourceFile]:
         """List a local folder."""
@@ -530,6 +526,16 @@ def _detail(session: ingest_spark.IngestSession, uri: str, *, remedy: str) -> No
     """Fail if a table does not exist, as ``catalog.delta_detail`` does."""
     if session.read_log(uri)[1].version < 0:
         raise TableNotFound(f"{uri} does not exist.", remedy=remedy)
+
+
+@lru_cache(maxsize=2_000)
+def _table_of(content: bytes, columns: tuple[str, ...]) -> Any:
+    """Return columns of a data file as a table, which nothing changes."""
+    import pyarrow as pa
+
+    kinds = {**taken_files._COLUMNS, "raw": "string", "reason": "string"}
+    fields = [(column, pa.type_for_alias(kinds[column])) for column in columns]
+    return pa.Table.from_pylist(json.loads(content), pa.schema(fields))
 
 
 async def _without_etags(listing: Any) -> Any:

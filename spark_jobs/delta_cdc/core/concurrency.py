@@ -164,6 +164,12 @@ async def _run_all(
 
 
 async def _stop(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
+    running = [task for task in tasks if not task.done()]
+    for task in running:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    if running:
+        await asyncio.gather(*running, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled():
+            # An error that nobody looks at would be logged.
+            task.exception()
