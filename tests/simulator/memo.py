@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core import codec, validation
+from delta_cdc.core import change_log, codec, rules, validation
 from delta_cdc.core.watermark import Seal
-from delta_cdc.delta_log import checkpoint, log_files
+from delta_cdc.delta_log import checkpoint, log_files, table
+from delta_cdc.planning import apply, modes
 from tests.simulator.patches import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.delta_log.requests import Storage
@@ -28,7 +29,9 @@ _seals: dict[str | None, Seal | None] = {}
 _lines: dict[tuple[bytes, ...], list[Any]] = {}
 _rows: dict[tuple[bytes, tuple[str, ...]], list[Any]] = {}
 _commits: dict[tuple[int, bytes, int], Commit | None] = {}
-_ALL: tuple[dict[Any, Any], ...] = (_seals, _lines, _rows, _commits)
+#: By functions and identities of frozen values: the values, so that no other has their identity, and the result.
+_found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+_ALL: tuple[dict[Any, Any], ...] = (_seals, _lines, _rows, _commits, _found)
 
 
 def forgotten() -> None:
@@ -48,6 +51,27 @@ def _by_identity(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return known[1]
 
     return kept
+
+
+def _once(function: Callable[..., Any], *key: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a function that keeps its results over all worlds; an error is raised anew.
+
+    :param key: for each argument, returns what stands for it
+    """
+
+    def once(*given: Any) -> Any:
+        known = (function, *[of(one) for of, one in zip(key, given, strict=False)])
+        found = _found.get(known)
+        if found is None:
+            found = _found[known] = given, function(*given)
+        return found[1]
+
+    return once
+
+
+def _description(properties: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Return the properties by which a source describes itself."""
+    return tuple([properties.get(name) for name in change_log.DESCRIPTION])
 
 
 def _seal_of(plain: Callable[[str | None], Seal | None]) -> Callable[[str | None], Seal | None]:
@@ -107,6 +131,17 @@ def kept() -> Iterator[None]:
             {"parse_lines": _parsed(log_files.parse_lines), "fold_whole": _folded(log_files.fold_whole)},
         ),
         (codec, {"identity": _by_identity(codec.identity)}),
-        (validation, {"described": _by_identity(validation.described)}),
+        (
+            validation,
+            {
+                "described": _by_identity(validation.described),
+                "check_drift": _once(validation.check_drift, id, id, str, str, id),
+            },
+        ),
+        (rules, {"check_options": _once(rules.check_options, id)}),
+        (change_log, {"completed": _once(change_log.completed, id, _description)}),
+        (apply, {"leaf_paths": _once(apply.leaf_paths, str)}),
+        (modes, {"leaf_paths": _once(modes.leaf_paths, str)}),
+        (table, {"read_schema": _once(table.read_schema, str)}),
     ):
         yield

@@ -84,6 +84,8 @@ class Store:
     _all_whole: int = 0
     #: What the last listings found, by prefix: the number of changes then, and the names.
     _names: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    #: What requests return of objects beside their bytes, by their keys.
+    _metas: dict[str, tuple[Stored, dict[str, Any]]] = field(default_factory=dict)
 
     # -- without a request: for those who watch the world, and for writers whose steps do not matter ------
     def write(self, key: str, content: bytes, *, lagging: bool = False) -> None:
@@ -140,18 +142,18 @@ class Store:
 
     async def head(self, key: str) -> dict[str, Any]:
         self.request("head")
-        return _meta(key, self._found(key))
+        return self._meta(key, self._found(key))
 
     async def get(self, key: str, part: tuple[int, int] | None = None) -> Answer:
         short = self.request("get")
         found = self._found(key)
         start, end = part or (0, len(found.content))
         content = found.content[start:end]
-        return Answer(_meta(key, found), content, short == "short", (start, start + len(content)))
+        return Answer(self._meta(key, found), content, short == "short", (start, start + len(content)))
 
     async def list(self, prefix: str | None, *, offset: str | None = None) -> AsyncIterator[list[Any]]:
         stale = self.request("list") == "stale"
-        yield [_meta(key, found) for key, found in self.listed(prefix or "", offset, stale=stale)]
+        yield [self._meta(key, found) for key, found in self.listed(prefix or "", offset, stale=stale)]
 
     def listed(self, prefix: str, offset: str | None, *, stale: bool) -> list[tuple[str, Stored]]:
         """Return the objects of a listing.
@@ -183,6 +185,12 @@ class Store:
         self.write(key, content if isinstance(content, bytes) else content.read())
         if fault == "lost":
             raise GenericError("simulated: no answer to put, which was written")
+
+    def _meta(self, key: str, stored: Stored) -> dict[str, Any]:
+        known = self._metas.get(key)
+        if known is None or known[0] is not stored:
+            known = self._metas[key] = stored, _meta(key, stored)
+        return known[1]
 
     def _found(self, key: str) -> Stored:
         found = self.visible(key)

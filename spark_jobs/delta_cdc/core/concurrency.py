@@ -164,12 +164,6 @@ async def _run_all(
 
 
 async def _stop(*tasks: asyncio.Future[Any]) -> None:
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)
     for task in tasks:
-        if not task.cancelled():
-            # An error that nobody looks at would be logged.
-            task.exception()
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
