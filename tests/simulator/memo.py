@@ -29,7 +29,7 @@ _seals: dict[str | None, Seal | None] = {}
 _lines: dict[tuple[bytes, ...], list[Any]] = {}
 _rows: dict[tuple[bytes, tuple[str, ...]], list[Any]] = {}
 _commits: dict[tuple[int, bytes, int], Commit | None] = {}
-#: By functions and identities of frozen values: the values, so that no other has their identity, and the result.
+#: By functions and identities of frozen values: the values, so that no other has their identity; the result.
 _found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 _ALL: tuple[dict[Any, Any], ...] = (_seals, _lines, _rows, _commits, _found)
 
