@@ -157,8 +157,9 @@ class Names:
         """Take a file."""
         name = entry.name.rpartition("/")[2]
         if (match := _COMMIT.fullmatch(name)) is not None:
-            if int(match[1]) <= _LARGEST:
-                self._commits.add(int(match[1]), entry.modified)
+            version = int(match[1])
+            if version <= _LARGEST:
+                self._commits.add(version, entry.modified)
             return
         self._traces = self._traces or _TRACE.fullmatch(name) is not None
         if (match := _CHECKPOINT.fullmatch(name)) is None:

@@ -9,7 +9,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from errno import ENOENT
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
@@ -81,6 +81,7 @@ class Batch:
     ranges: tuple[OffsetRange, ...] = ()
 
 
+@cache
 def _no_rows() -> Any:
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -270,6 +271,8 @@ def read_columns(storage: Storage, name: str, columns: Iterable[str]) -> Any:
 
 
 def _counted(rows: Any) -> Counted:
+    if not rows.num_rows:
+        return Counted()
     import pyarrow as pa
     import pyarrow.compute as pc
 
