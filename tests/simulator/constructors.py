@@ -21,13 +21,13 @@ def replace_constructors() -> int:
     """Replace the constructors of all frozen dataclasses that are loaded; return their number."""
     modules = [module for name, module in sys.modules.items() if name.startswith(_PACKAGES)]
     found = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
-    replaced = [cls for cls in found if _is_plain(cls)]
+    replaced = [cls for cls in found if is_plain(cls)]
     for cls in replaced:
-        cls.__init__ = _constructor(cls)  # type: ignore[misc]
+        cls.__init__ = constructor_of(cls)  # type: ignore[misc]
     return len(replaced)
 
 
-def _is_plain(cls: type) -> bool:
+def is_plain(cls: type) -> bool:
     """Return whether a class is a frozen dataclass with its fields in ``__dict__``, all of them arguments."""
     if not is_dataclass(cls) or "__slots__" in vars(cls) or "__init__" not in vars(cls):
         return False
@@ -38,7 +38,8 @@ def _is_plain(cls: type) -> bool:
     return bool(frozen) and is_made and given and not any("INITVAR" in kind for kind in kinds)
 
 
-def _constructor(cls: Any) -> Any:
+def constructor_of(cls: Any) -> Any:
+    """Return a constructor that takes and checks the same arguments, and makes the same values."""
     fields: list[Field[Any]] = [
         one for one in cls.__dataclass_fields__.values() if "CLASSVAR" not in str(one._field_type)
     ]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core import change_log, codec, rules, validation
+from delta_cdc.core import change_log, codec, rules, spec, validation
 from delta_cdc.core.watermark import Seal
 from delta_cdc.delta_log import checkpoint, log_files, table
 from delta_cdc.planning import apply, modes
@@ -54,7 +54,7 @@ def _by_identity(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _once(function: Callable[..., Any], *key: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a function that keeps its results over all worlds; an error is raised anew.
+    """Return a function that keeps its results over all worlds; an error is raised again.
 
     :param key: for each argument, returns what stands for it
     """
@@ -138,6 +138,7 @@ def kept() -> Iterator[None]:
                 "check_drift": _once(validation.check_drift, id, id, str, str, id),
             },
         ),
+        (spec, {"sha256": _once(spec.sha256, str)}),
         (rules, {"check_options": _once(rules.check_options, id)}),
         (change_log, {"completed": _once(change_log.completed, id, _description)}),
         (apply, {"leaf_paths": _once(apply.leaf_paths, str)}),
