@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulator import ingest_schedules, plots, schedules, sources
+from tests.simulator.constructors import replace_constructors
 from tests.simulator.schedules import failures, shrunk
 from tests.simulator.table import table_of
 
@@ -53,6 +54,7 @@ def main() -> int:
     # The project's warnings about simulated failures, and coroutines of processes that crashed.
     logging.disable(logging.ERROR)
     warnings.simplefilter("ignore", RuntimeWarning)
+    replace_constructors()
     if given.replay is not None:
         return _replayed(given.replay, given.world)
     first, coverage, failed = _read(given.state, given.seed)

@@ -7,6 +7,7 @@ saved plans. Its events are stored together with its success, as Airflow stores 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
@@ -29,6 +30,12 @@ _OPTIONS = {
     "append": ApplyOptions(keys=(), insert_only=True),
     "log": ApplyOptions(keys=("id",), target_kind="change_log", sequence_by="_commit_timestamp"),
 }
+
+
+@cache
+def _options(kind: str, *, is_aside: bool) -> ApplyOptions:
+    """Return the options of a target: the same ones each time, so that what follows from them is known."""
+    return replace(_OPTIONS[kind], on_invalid="quarantine" if is_aside else "fail")
 
 
 _POLICIES = ("on_source_replaced", "on_versions_expired", "on_target_replaced")
@@ -316,7 +323,7 @@ class Airflow:
             pipeline=one.pipeline,
             source=self.world.uri(lane.source.name),
             target=self.world.uri(lane.target.name),
-            options=replace(_OPTIONS[lane.kind], on_invalid="quarantine" if schedule.aside else "fail"),
+            options=_options(lane.kind, is_aside=schedule.aside),
             run_id=one.run_id,
             mode="repair" if one.mode == "replay" else one.mode,  # type: ignore[arg-type]
             repair_quarantined=one.mode == "replay",

@@ -11,11 +11,11 @@ import json
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 from delta_cdc.spark import quarantine
 from tests.simulator import ingest_frames
 from tests.simulator.oracle import REFUSED
+from tests.simulator.patches import replaced
 from tests.simulator.writers import drop, optimized, restore
 
 if TYPE_CHECKING:
@@ -122,5 +122,5 @@ class Rule:
 def installed() -> Iterator[None]:
     """Let the world replace what reads and writes the quarantine, for the project's own code."""
     found = SimpleNamespace(has_table=_is_there)
-    with mock.patch.multiple(quarantine, F=ingest_frames.Functions, catalog=found):
+    with replaced((quarantine, {"F": ingest_frames.Functions, "catalog": found})):
         yield

@@ -216,8 +216,8 @@ DEFECTS = (
     Defect(
         "A failed request is no missing file.",
         "delta_log.requests",
-        "        raise named from None\n\n    def _unavailable",
-        "        raise FileNotFoundError(self.uri) from None\n\n    def _unavailable",
+        "        return self._unavailable(error)\n\n    def _unavailable",
+        "        return FileNotFoundError(self.uri)\n\n    def _unavailable",
         5,
     ),
     Defect(

@@ -17,6 +17,7 @@ from airflow_delta_cdc import announced, publishing
 from airflow_delta_cdc.groups import detect_changes, publish, run_spark, table
 from delta_cdc.run.loop import Services
 from tests.simulator.oracle import MOVING, Violation
+from tests.simulator.patches import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -257,17 +258,17 @@ class Group:
             found = self.events if name == publish.group_asset(_NAME).name else self._of(name)
             return [SimpleNamespace(extra=extra) for extra in reversed(found[-most:])]
 
-        detecting = mock.Mock(side_effect=lambda task, task_id: self._detection)
+        detecting = {"detecting": lambda task, task_id: self._detection}
         with (
             mock.patch.dict(Services.__init__.__kwdefaults__, sleep=self.world.airflow.slept),
-            mock.patch.object(announced, "newest_events", events),
-            mock.patch.object(announced, "has_newest_events", return_value=True),
-            mock.patch.object(run_spark, "detecting", detecting),
-            mock.patch.object(table, "detecting", detecting),
-            mock.patch.object(publish, "detecting", detecting),
-            mock.patch.object(detect_changes, "emit_lag", _ignored),
-            mock.patch.object(publishing, "emit_run", _ignored),
-            mock.patch.object(publishing, "partition_events", return_value=None),
+            replaced(
+                (announced, {"newest_events": events, "has_newest_events": lambda: True}),
+                (run_spark, detecting),
+                (table, detecting),
+                (publish, detecting),
+                (detect_changes, {"emit_lag": _ignored}),
+                (publishing, {"emit_run": _ignored, "partition_events": _ignored}),
+            ),
         ):
             yield
 

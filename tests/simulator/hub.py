@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,12 +52,6 @@ class Process:
     def ended(self) -> bool:
         return self.done or self.dead
 
-    @property
-    def can_run(self) -> bool:
-        if self.done or self.dead or self.frozen:
-            return False
-        return self.waits_for is None or self.waits_for.done or self.waits_for.dead
-
 
 class Hub:
     """Runs processes one step at a time.
@@ -80,6 +75,16 @@ class Hub:
         assert self._running is not None
         return self._running
 
+    @property
+    def ready(self) -> list[Process]:
+        """Return the processes that can go on."""
+        return [
+            one
+            for one in self.processes
+            if not (one.frozen or one.done or one.dead)
+            and (one.waits_for is None or one.waits_for.done or one.waits_for.dead)
+        ]
+
     def spawn(self, name: str, work: Callable[[], Any], phase: str = "") -> Process:
         process = Process(name, phase)
 
@@ -101,14 +106,12 @@ class Hub:
         for _ in range(most):
             if until is not None and until():
                 return
-            ready = [process for process in self.processes if process.can_run]
+            ready = self.ready
             if not ready:
                 return
             chosen = ready[0] if len(ready) == 1 else self.random.choice(ready)
             self.go(chosen)
-        raise Deadlock(
-            f"after {most} steps, these still run: {[p.name for p in self.processes if p.can_run]}"
-        )
+        raise Deadlock(f"after {most} steps, these still run: {[p.name for p in self.ready]}")
 
     def go(self, process: Process) -> None:
         """Let a process run to its next step."""
@@ -117,7 +120,7 @@ class Hub:
             process.greenlet.switch()
         finally:
             self._running = None
-        if process.ended:
+        if process.done or process.dead:
             self.processes.remove(process)
 
     # -- called inside a process -----------------------------------------------------------------
@@ -126,7 +129,8 @@ class Hub:
 
         A crash does not return, and a freeze returns once the process is woken.
         """
-        process = self.running
+        process = self._running
+        assert process is not None
         self._yield()
         self.steps += 1
         self.now += 1
@@ -161,6 +165,19 @@ class Hub:
         asyncio._set_running_loop(loop)
 
 
+class _Soon(asyncio.Handle):
+    """A callback of the next turn: most of a world's callbacks, so its start does only what is needed."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Loop, context: Context | None) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+
+
 class Loop(asyncio.AbstractEventLoop):
     """The event loop of one process: no selector, no thread, no clock but the world's."""
 
@@ -173,18 +190,26 @@ class Loop(asyncio.AbstractEventLoop):
         """Run a coroutine to its end."""
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
+        ready = self._ready
         try:
             task = asyncio.Task(main, loop=self)
             while not task.done():
-                if not self._ready:
+                if not ready:
                     if not self._timers:
                         raise Deadlock("a coroutine waits for nothing")
                     when, _, timer = heapq.heappop(self._timers)
                     self._hub.now = max(self._hub.now, int(when * 1000))
-                    self._ready.append(timer)
-                handle = self._ready.popleft()
+                    ready.append(timer)
+                handle = ready.popleft()
                 if not handle._cancelled:
-                    handle._run()
+                    # As Handle._run, which calls call_exception_handler.
+                    with_errors = handle._context.run  # type: ignore[attr-defined]
+                    try:
+                        with_errors(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException:  # noqa: BLE001 - such as those of a cancelled gather
+                        pass
             return task.result()
         finally:
             asyncio._set_running_loop(before)
@@ -193,7 +218,7 @@ class Loop(asyncio.AbstractEventLoop):
         return self._hub.now / 1000
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Soon(callback, args, self, context)
         self._ready.append(handle)
         return handle
 

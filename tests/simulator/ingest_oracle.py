@@ -83,6 +83,7 @@ class LogJudge:
     chains: list[Chain] = field(default_factory=list)
     covered: set[tuple[str, str, int]] = field(default_factory=set)
     _tags: list[str] = field(default_factory=list)
+    _seen: int = -1
 
     @property
     def table(self) -> Table:
@@ -91,6 +92,9 @@ class LogJudge:
     def look(self) -> None:
         """Check the commits that are new."""
         objects = self.world.store.objects
+        if self._seen == objects.changes:
+            return
+        self._seen = objects.changes
         version = 0
         while (stored := objects.get(self.table.key(version))) is not None:
             if version >= len(self._tags) or self._tags[version] != stored.e_tag:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import obstore
 
@@ -37,6 +37,7 @@ from tests.simulator.ingest_records import UNREADABLE, Folder, Records, Topic
 from tests.simulator.ingest_staging import Consumer
 from tests.simulator.ingest_tables import Tables
 from tests.simulator.oracle import Sealed, Violation
+from tests.simulator.patches import replaced
 from tests.simulator.store import Store, Stored
 from tests.simulator.world import Inline, Schedule, World, installed, without_surprises
 
@@ -430,8 +431,6 @@ class _Pool(Inline):
 @contextmanager
 def _ingests(world: IngestWorld) -> Iterator[None]:
     """Let the world replace what reads files, brokers and rows, for the project's own code."""
-    import pyarrow as pa
-
     store, hub = world.store, world.hub
 
     def listed(of: Store, prefix: str | None = None, *, offset: str | None = None, **more: int) -> Any:
@@ -448,10 +447,7 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
         stored = store.objects.get(key)
         if stored is None:
             raise FileNotFoundError(key)
-        rows = json.loads(stored.content)
-        kinds = {**taken_files._COLUMNS, "raw": "string", "reason": "string"}
-        fields = [(column, pa.type_for_alias(kinds[column])) for column in columns]
-        return pa.Table.from_pylist(rows, pa.schema(fields))
+        return _table_of(stored.content, tuple(columns))
 
     def listed_here(root: Path, glob: Any, after: str | None, follows: bool) -> list[SourceFile]:
         """List a local folder."""
@@ -481,52 +477,48 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
         has_table=lambda session, uri: session.read_log(uri)[1].version >= 0,
         delta_detail=_detail,
     )
-    with ExitStack() as stack:
-        for module, given in (
-            (obstore, {"list": listed}),
-            (file_listing, {"open_bucket": opened, "_local": listed_here, "_one": found_here}),
-            (taken_files, {"read_columns": columns_of, "ThreadPoolExecutor": _Pool}),
-            (planning_quarantine, {"read_columns": columns_of}),
-            (planning_ingest, {"time": SimpleNamespace(time_ns=lambda: hub.now * 1_000_000)}),
-            (rounds, {"run_beside": lambda main: Loop(hub).run(main(Inline()))}),
-            (ingested, {"F": ingest_frames.Functions}),
-            (quarantine, {"F": ingest_frames.Functions, "catalog": exists}),
-            (
-                redelivery,
-                {
-                    "F": ingest_frames.Functions,
-                    "beyond": ingest_frames.beyond,
-                    "compared": lambda events, log: {},
-                    "identity": lambda rows, types: ingest_frames.Column(
-                        lambda row: [row[name] for name in ("id", "value", "eid", "_op", "_sequence")]
-                    ),
-                },
-            ),
-            (
-                events,
-                {
-                    "F": ingest_frames.Functions,
-                    "known": ingest_spark.known,
-                    "_checked": ingest_spark.checked,
-                    "_counted": ingest_spark.counted,
-                    "_counted_with_unknown": lambda rows: (ingest_spark.counted(rows), []),
-                    "checkpointed": lambda rows: rows,
-                },
-            ),
-            (
-                engine,
-                {
-                    "_decoding": ingest_spark.decoding_of,
-                    "content_of": ingest_spark.content_of,
-                    "layout": layout,
-                    "ThreadPoolExecutor": _Pool,
-                },
-            ),
-        ):
-            stack.enter_context(mock.patch.multiple(module, **given))  # type: ignore[arg-type]
-        stack.enter_context(
-            mock.patch.object(Looks, "offsets", lambda looks, *given: world.topic.offsets(*given))
-        )
+    with replaced(
+        (obstore, {"list": listed}),
+        (file_listing, {"open_bucket": opened, "_local": listed_here, "_one": found_here}),
+        (taken_files, {"read_columns": columns_of, "ThreadPoolExecutor": _Pool}),
+        (planning_quarantine, {"read_columns": columns_of}),
+        (planning_ingest, {"time": SimpleNamespace(time_ns=lambda: hub.now * 1_000_000)}),
+        (rounds, {"run_beside": lambda main: Loop(hub).run(main(Inline()))}),
+        (ingested, {"F": ingest_frames.Functions}),
+        (quarantine, {"F": ingest_frames.Functions, "catalog": exists}),
+        (
+            redelivery,
+            {
+                "F": ingest_frames.Functions,
+                "beyond": ingest_frames.beyond,
+                "compared": lambda events, log: {},
+                "identity": lambda rows, types: ingest_frames.Column(
+                    lambda row: [row[name] for name in ("id", "value", "eid", "_op", "_sequence")]
+                ),
+            },
+        ),
+        (
+            events,
+            {
+                "F": ingest_frames.Functions,
+                "known": ingest_spark.known,
+                "_checked": ingest_spark.checked,
+                "_counted": ingest_spark.counted,
+                "_counted_with_unknown": lambda rows: (ingest_spark.counted(rows), []),
+                "checkpointed": lambda rows: rows,
+            },
+        ),
+        (
+            engine,
+            {
+                "_decoding": ingest_spark.decoding_of,
+                "content_of": ingest_spark.content_of,
+                "layout": layout,
+                "ThreadPoolExecutor": _Pool,
+            },
+        ),
+        (Looks, {"offsets": lambda looks, *given: world.topic.offsets(*given)}),
+    ):
         yield
 
 
@@ -534,6 +526,16 @@ def _detail(session: ingest_spark.IngestSession, uri: str, *, remedy: str) -> No
     """Fail if a table does not exist, as ``catalog.delta_detail`` does."""
     if session.read_log(uri)[1].version < 0:
         raise TableNotFound(f"{uri} does not exist.", remedy=remedy)
+
+
+@lru_cache(maxsize=2_000)
+def _table_of(content: bytes, columns: tuple[str, ...]) -> Any:
+    """Return columns of a data file as a table, which nothing changes."""
+    import pyarrow as pa
+
+    kinds = {**taken_files._COLUMNS, "raw": "string", "reason": "string"}
+    fields = [(column, pa.type_for_alias(kinds[column])) for column in columns]
+    return pa.Table.from_pylist(json.loads(content), pa.schema(fields))
 
 
 async def _without_etags(listing: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionError
@@ -79,13 +80,19 @@ class Store:
     #: The next commit file is torn for this many steps.
     tear: int = 0
     _count: int = 0
+    #: From this step on, no file is torn.
+    _all_whole: int = 0
+    #: What the last listings found, by prefix: the number of changes then, and the names.
+    _names: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    #: What requests return of objects beside their bytes, by their keys.
+    _metas: dict[str, tuple[Stored, dict[str, Any]]] = field(default_factory=dict)
 
     # -- without a request: for those who watch the world, and for writers whose steps do not matter ------
     def write(self, key: str, content: bytes, *, lagging: bool = False) -> None:
         self._count += 1
         shown = self.hub.steps + self.lag if lagging and self.lag else 0
         stored = Stored(content, self.hub.now, f'"{self._count}"', shown)
-        if lagging:
+        if lagging and self._all_whole > self.hub.steps:
             # Who commits a version has read the one before, so its file is whole by then.
             prefix = key.rpartition("/")[0]
             torn = [(other, one) for other, one in self.objects.items() if one.whole > self.hub.steps]
@@ -93,6 +100,7 @@ class Store:
                 if other.startswith(prefix):
                     self.objects[other] = replace(one, whole=0)
         if lagging and self.tear:
+            self._all_whole = max(self._all_whole, self.hub.steps + self.tear)
             stored = replace(stored, whole=self.hub.steps + self.tear, beginning=self._first_bytes(content))
             self.tear = 0
         self.objects[key] = stored
@@ -111,7 +119,9 @@ class Store:
     def torn(self, prefix: str) -> bool:
         """Return whether a file is torn now."""
         steps = self.hub.steps
-        return any(one.whole > steps for key, one in self.objects.items() if key.startswith(prefix))
+        return steps < self._all_whole and any(
+            one.whole > steps for key, one in self.objects.items() if key.startswith(prefix)
+        )
 
     # -- obstore ------------------------------------------------------------------------------------------
     def visible(self, key: str) -> Stored | None:
@@ -132,25 +142,28 @@ class Store:
 
     async def head(self, key: str) -> dict[str, Any]:
         self.request("head")
-        return _meta(key, self._found(key))
+        return self._meta(key, self._found(key))
 
     async def get(self, key: str, part: tuple[int, int] | None = None) -> Answer:
         short = self.request("get")
         found = self._found(key)
         start, end = part or (0, len(found.content))
         content = found.content[start:end]
-        return Answer(_meta(key, found), content, short == "short", (start, start + len(content)))
+        return Answer(self._meta(key, found), content, short == "short", (start, start + len(content)))
 
     async def list(self, prefix: str | None, *, offset: str | None = None) -> AsyncIterator[list[Any]]:
         stale = self.request("list") == "stale"
-        yield [_meta(key, found) for key, found in self.listed(prefix or "", offset, stale=stale)]
+        yield [self._meta(key, found) for key, found in self.listed(prefix or "", offset, stale=stale)]
 
     def listed(self, prefix: str, offset: str | None, *, stale: bool) -> list[tuple[str, Stored]]:
         """Return the objects of a listing.
 
         :param stale: the newest object is missing, and often some more
         """
-        names = sorted(key for key in self.objects if key.startswith(prefix))
+        changes, names = self._names.get(prefix, (-1, []))
+        if changes != self.objects.changes:
+            names = sorted([key for key in self.objects if key.startswith(prefix)])
+            self._names[prefix] = self.objects.changes, names
         seen = [
             (key, found)
             for key in names
@@ -173,6 +186,12 @@ class Store:
         if fault == "lost":
             raise GenericError("simulated: no answer to put, which was written")
 
+    def _meta(self, key: str, stored: Stored) -> dict[str, Any]:
+        known = self._metas.get(key)
+        if known is None or known[0] is not stored:
+            known = self._metas[key] = stored, _meta(key, stored)
+        return known[1]
+
     def _found(self, key: str) -> Stored:
         found = self.visible(key)
         if found is None:
@@ -192,7 +211,8 @@ class Folder:
 
     async def get(self, key: str, part: tuple[int, int] | None = None) -> Answer:
         answer = await self.store.get(self.prefix + key, part)
-        return replace(answer, meta=self._named(answer.meta))
+        answer.meta = self._named(answer.meta)
+        return answer
 
     def _named(self, meta: dict[str, Any]) -> dict[str, Any]:
         # A disk has no tags.
@@ -217,10 +237,15 @@ class Answer:
         yield await self.bytes_async()
 
 
+@lru_cache(maxsize=20_000)
+def _moment(modified: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=modified)
+
+
 def _meta(key: str, stored: Stored) -> dict[str, Any]:
     return {
         "path": key,
         "size": len(stored.content),
-        "last_modified": _EPOCH + timedelta(milliseconds=stored.modified),
+        "last_modified": _moment(stored.modified),
         "e_tag": stored.e_tag,
     }

@@ -6,6 +6,7 @@ world. :func:`play` raises :class:`~tests.simulator.oracle.Violation` if a rule 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import sys
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import obstore
 
@@ -33,6 +33,7 @@ from tests.simulator.delta import Table
 from tests.simulator.hub import Hub, Loop, Process
 from tests.simulator.lane import Lane
 from tests.simulator.oracle import Sealed, Violation
+from tests.simulator.patches import replaced
 from tests.simulator.store import Folder, Store
 
 if TYPE_CHECKING:
@@ -167,6 +168,8 @@ class World:
             self.lanes[0].judge.replays = schedule.replays
             self.lanes[0].judge.aside = quarantine
         self._ids = 0
+        #: The store's number of changes at the last look.
+        self._looked = -1
         self.airflow = Airflow(self)
         writers = {
             "source": writers_of.Source(self, self.lanes[0]),
@@ -270,6 +273,10 @@ class World:
 
     def look(self) -> None:
         """Check the commits that are new."""
+        changes = self.store.objects.changes
+        if self._looked == changes:
+            return
+        self._looked = changes
         for lane in self.lanes:
             lane.judge.look()
         if self.group is not None:
@@ -289,7 +296,7 @@ class World:
         """Go on until nothing is left to do."""
         for _ in range(most):
             self._fire(self.hub.steps)
-            ready = [process for process in self.hub.processes if process.can_run]
+            ready = self.hub.ready
             if ready:
                 process = ready[0] if len(ready) == 1 else self.random.choice(ready)
                 self.hub.go(process)
@@ -484,26 +491,27 @@ def installed(world: World) -> Iterator[None]:
         found: str | None = session.hash_of(uri, version)
         return found
 
+    def own_hash(session: Any, uri: str, version: int, fingerprint: str) -> tuple[str | None, bool]:
+        found: tuple[str | None, bool] = session.own_hash_of(uri, version, fingerprint)
+        return found
+
     with (
         memo.kept(),
         _storage(world.store),
         aside.installed(),
-        mock.patch.object(run_loop, "run_beside", beside),
-        mock.patch.object(rounds, "run_beside", beside),
-        mock.patch.object(run_loop, "random", world.random),
-        mock.patch("asyncio.run", asyncio_run),
-        mock.patch.object(observe, "time", clock),
-        mock.patch.object(publication, "time", clock),
-        mock.patch.object(steps, "ThreadPoolExecutor", Inline),
-        mock.patch.object(
-            steps,
-            "own_commit_hash",
-            lambda session, uri, version, fingerprint: session.own_hash_of(uri, version, fingerprint),
+        replaced(
+            (asyncio, {"run": asyncio_run}),
+            (run_loop, {"run_beside": beside, "random": world.random}),
+            (rounds, {"run_beside": beside}),
+            (observe, {"time": clock}),
+            (publication, {"time": clock}),
+            (steps, {"ThreadPoolExecutor": Inline, "own_commit_hash": own_hash, "commit_hash": hashed}),
+            (feed, {"commit_hash": hashed}),
+            (
+                commit_files,
+                {"commit_hash": hashed, "_exists": lambda session, uri, v: session.exists(uri, v)},
+            ),
         ),
-        mock.patch.object(steps, "commit_hash", hashed),
-        mock.patch.object(feed, "commit_hash", hashed),
-        mock.patch.object(commit_files, "commit_hash", hashed),
-        mock.patch.object(commit_files, "_exists", lambda session, uri, v: session.exists(uri, v)),
     ):
         yield
 
@@ -551,18 +559,16 @@ def _storage(store: Store) -> Iterator[None]:
     async def put(store: Store, path: str, content: Any, **given: Any) -> None:
         await store.put(path, content, **given)
 
-    with (
-        mock.patch.multiple(
-            obstore,
-            head_async=head,
-            get_async=get,
-            put_async=put,
-            list=lambda store, prefix=None, *, offset=None: store.list(prefix, offset=offset),
-        ),
-        mock.patch.object(log_requests, "open_bucket", lambda uri, options=None: (store, _path(uri))),
-        mock.patch.object(log_requests, "open_store", on_disk),
-        mock.patch.object(log_requests, "_scan", scanned),
-        mock.patch.object(log_files, "_local_left_over", lambda folder: _left_over(store, folder)),
+    def listed(store: Store, prefix: str | None = None, *, offset: str | None = None) -> Any:
+        return store.list(prefix, offset=offset)
+
+    def bucket(uri: str, options: Any = None) -> tuple[Store, str]:
+        return store, _path(uri)
+
+    with replaced(
+        (obstore, {"head_async": head, "get_async": get, "put_async": put, "list": listed}),
+        (log_requests, {"open_bucket": bucket, "open_store": on_disk, "_scan": scanned}),
+        (log_files, {"_local_left_over": lambda folder: _left_over(store, folder)}),
     ):
         yield
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
 
+from tests.simulator.constructors import constructor_of, is_plain
 from tests.simulator.defects import DEFECTS, MADE_AGAIN, UNFOUND, found, planted
 from tests.simulator.plots import PLOTS, plotted
 from tests.simulator.promises import PROMISES
@@ -36,6 +37,18 @@ if TYPE_CHECKING:
     from tests.simulator.defects import Defect
     from tests.simulator.schedules import Coverage
     from tests.simulator.world import World
+
+
+@dataclass(frozen=True)
+class Example:
+    one: int
+    twice: tuple[int, ...] = field(default_factory=tuple)
+    late: int = field(default=7, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.one < 0:
+            raise ValueError(self.one)
+
 
 #: As many as play in some ten seconds.
 _SCHEDULES = 80
@@ -73,6 +86,19 @@ def test_schedules_keep_every_rule() -> None:
 )
 def test_a_planted_defect_is_found(defect: Defect) -> None:
     assert found(defect) is not None
+
+
+def test_a_faster_constructor_makes_the_same_values() -> None:
+    made = constructor_of(Example)
+    for given, named in (((1,), {}), ((1, (2,)), {"late": 3}), ((1,), {"twice": (5,)})):
+        fast = object.__new__(Example)
+        made(fast, *given, **named)
+        assert (fast, vars(fast)) == (Example(*given, **named), vars(Example(*given, **named)))
+    for wrong in ({}, {"one": 1, "other": 2}, {"one": -1}):
+        with pytest.raises((TypeError, ValueError)):
+            made(object.__new__(Example), **wrong)
+    assert is_plain(Example)
+    assert not is_plain(Counter)
 
 
 @pytest.mark.parametrize("name", PLOTS)

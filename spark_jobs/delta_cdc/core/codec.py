@@ -68,7 +68,7 @@ class TooDeep(UnreadableJson):
 
 def dumps(value: Any) -> str:
     """Return the JSON text of a value: deterministic (sorted keys, no spaces)."""
-    return json.dumps(encoded(value), sort_keys=True, separators=(",", ":"))
+    return _ENCODER.encode(encoded(value))
 
 
 def loads(type_: type[_T], text: str) -> _T:
@@ -180,6 +180,7 @@ def _no_constant(name: str) -> None:
 
 # One decoder for all texts: json.loads with a custom hook would build one for each.
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def _number(kind: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -207,11 +208,12 @@ _PATIENT.scan_once = json.scanner.py_make_scanner(_PATIENT)  # type: ignore[attr
 
 #: Most values are one of these, and a look at the fields of a dataclass costs more than one at the type.
 _SCALARS = (str, int, float)
+_PLAIN = frozenset({*_SCALARS, bool, type(None)})
 
 
 def identity(value: Any) -> str:
     """Return the JSON text of a value without the fields that are :data:`OUTSIDE_IDENTITY`."""
-    return dumps(encoded(value, whole=False))
+    return _ENCODER.encode(encoded(value, whole=False))
 
 
 def encoded(value: Any, *, whole: bool = True) -> Any:
@@ -219,18 +221,19 @@ def encoded(value: Any, *, whole: bool = True) -> Any:
 
     :param whole: with the fields that are :data:`OUTSIDE_IDENTITY`
     """
-    if value is None or isinstance(value, _SCALARS):
+    kind = type(value)
+    if kind in _PLAIN or isinstance(value, _SCALARS):
         return value
-    if is_dataclass(value):
-        return {
-            field.name: encoded(getattr(value, field.name), whole=whole)
-            for field in _written_fields(cast("Any", type(value)))
-            if whole or not field.metadata.get(_OUTSIDE)
-        }
+    if is_dataclass(kind):
+        named = ((name, getattr(value, name)) for name in _written_names(cast("Any", kind), whole=whole))
+        # A call for each field that is plain would cost more than all else.
+        return {name: item if type(item) in _PLAIN else encoded(item, whole=whole) for name, item in named}
     if isinstance(value, tuple | list):
-        return [encoded(item, whole=whole) for item in value]
+        return [item if type(item) in _PLAIN else encoded(item, whole=whole) for item in value]
     if isinstance(value, dict):
-        return {key: encoded(item, whole=whole) for key, item in value.items()}
+        return {
+            key: item if type(item) in _PLAIN else encoded(item, whole=whole) for key, item in value.items()
+        }
     return value
 
 
@@ -246,6 +249,12 @@ def decoded(type_: type[_T], data: Any) -> _T:
 @cache
 def _written_fields(type_: type) -> tuple[Field[Any], ...]:
     return tuple(field for field in fields(type_) if not field.metadata.get(_KEY))
+
+
+@cache
+def _written_names(type_: type, *, whole: bool) -> tuple[str, ...]:
+    fields_ = _written_fields(type_)
+    return tuple(field.name for field in fields_ if whole or not field.metadata.get(_OUTSIDE))
 
 
 @cache
@@ -309,6 +318,9 @@ def _tuple(args: tuple[Any, ...]) -> _Reader:
         kinds = (args[0],) * len(data) if repeated else args
         if len(data) != len(kinds):
             raise _type_error(path, f"a list of {len(kinds)}", data)
+        if repeated:
+            read_item = _reader(args[0])
+            return tuple([read_item(item, f"{path}[{index}]") for index, item in enumerate(data)])
         items = enumerate(zip(kinds, data, strict=True))
         return tuple(_reader(kind)(item, f"{path}[{index}]") for index, (kind, item) in items)
 
@@ -319,7 +331,8 @@ def _dict(item_type: Any) -> _Reader:
     def read(data: Any, path: str) -> dict[str, Any]:
         if not isinstance(data, dict):
             raise _type_error(path, "an object", data)
-        return {key: _reader(item_type)(item, f"{path}.{key}") for key, item in data.items()}
+        read_item = _reader(item_type)
+        return {key: read_item(item, f"{path}.{key}") for key, item in data.items()}
 
     return read
 
@@ -327,6 +340,7 @@ def _dict(item_type: Any) -> _Reader:
 def _dataclass(type_: type) -> _Reader:
     # Resolve the hints at the first value, because a class may hold values of its own type.
     hints = cache(lambda: get_type_hints(type_))
+    readers = cache(lambda: {name: _reader(hints()[name]) for name in by_name})
     by_name = {field.name: field for field in _written_fields(type_)}
     required = {
         name
@@ -337,10 +351,11 @@ def _dataclass(type_: type) -> _Reader:
     def read(data: Any, path: str) -> Any:
         if not isinstance(data, dict):
             raise _type_error(path, f"a {type_.__name__}", data)
-        for names, problem in ((set(data) - set(by_name), "unknown"), (required - set(data), "missing")):
+        for names, problem in ((data.keys() - by_name, "unknown"), (required - data.keys(), "missing")):
             if names:
                 raise _error(f"{path}.{min(names)}", f"is {problem} ({type_.__name__})")
-        return type_(**{name: _reader(hints()[name])(item, f"{path}.{name}") for name, item in data.items()})
+        by_field = readers()
+        return type_(**{name: by_field[name](item, f"{path}.{name}") for name, item in data.items()})
 
     return read
 

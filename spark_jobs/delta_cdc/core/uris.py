@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from pathlib import Path
 
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
@@ -28,9 +29,15 @@ def canonical_uri(table: str) -> str:
     :raises InvalidConfiguration: for an empty location or a scheme that cannot be read without Spark
     """
     text = str(table).strip()
+    return _of_scheme(text) or _local(text)
+
+
+@lru_cache(maxsize=4096)
+def _of_scheme(text: str) -> str | None:
+    """Do as :func:`canonical_uri` for a text with a scheme; return None for one without."""
     match = _SCHEME.match(text)
     if match is None:
-        return _local(text)
+        return None
     scheme = match.group(1).lower()
     scheme = _SAME.get(scheme, scheme)
     if scheme not in _KNOWN:

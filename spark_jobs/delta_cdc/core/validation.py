@@ -172,11 +172,11 @@ def check_seal(pipeline: str, places: Sequence[str], configuration: Mapping[str,
     :param configuration: the part of the seal's content that a plan knows
     :raises InvalidConfiguration: names the longest parts
     """
-    parts = {**configuration, **configuration.get("options", {})}
-    sizes = {name: len(json.dumps(value)) for name, value in parts.items() if name != "options"}
     size = len(json.dumps([*places, configuration])) + SEAL_ROOM_BYTES
     if size <= MAX_SEAL_BYTES:
         return
+    parts = {**configuration, **configuration.get("options", {})}
+    sizes = {name: len(json.dumps(value)) for name, value in parts.items() if name != "options"}
     longest = sorted(sizes, key=lambda name: -sizes[name])[:3]
     raise InvalidConfiguration(
         f"The options of pipeline {pipeline} are too long: every commit carries them in its seal, which "

@@ -20,7 +20,7 @@ from delta_cdc.core.codec import INTEGERS, TooDeep, UnreadableJson
 from delta_cdc.core.errors import CorruptLog, LogLineTooLong, LogTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 F = TypeVar("F", bound="FileAction")
 
@@ -402,6 +402,12 @@ class CommitFold:
         else:
             self._protocol = action
 
+    def add_all(self, actions: Iterable[Action | None]) -> None:
+        """Take the actions of some lines; those that are None do not count."""
+        for action in actions:
+            if action is not None:
+                self.add(action)
+
     def commit(self, version: int, *, sha256: str, modified: int) -> Commit:
         """Return the commit."""
         info = self.info or CommitInfo()
@@ -537,13 +543,13 @@ class Lines:
 def most_line_bytes() -> int:
     """Return the largest size of a line of a log."""
     text = os.environ.get(LINE_VARIABLE, "")
-    return int(text) if re.fullmatch("[0-9]{1,10}", text, re.ASCII) else codec.MOST_BYTES
+    return int(text) if text and re.fullmatch("[0-9]{1,10}", text, re.ASCII) else codec.MOST_BYTES
 
 
 def most_log_memory() -> int:
     """Return the most bytes that one read of a log keeps in memory for the names of files."""
     text = os.environ.get(MEMORY_VARIABLE, "")
-    return int(text) if re.fullmatch("[0-9]{1,15}", text, re.ASCII) else 512 * 1024 * 1024
+    return int(text) if text and re.fullmatch("[0-9]{1,15}", text, re.ASCII) else 512 * 1024 * 1024
 
 
 def build_action(name: str, data: Any) -> Action:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
 
     from delta_cdc.delta_log.requests import Entry
 
@@ -66,7 +66,11 @@ class Commits(Mapping[int, int]):
 
         :raises ValueError: there is no commit
         """
-        return self._end(max)
+        number = max(self._blocks)
+        block, place = self._blocks[number], _BLOCK - 1
+        while block[place] == _MISSING:
+            place -= 1
+        return number * _BLOCK + place
 
     @property
     def oldest(self) -> int:
@@ -74,12 +78,11 @@ class Commits(Mapping[int, int]):
 
         :raises ValueError: there is no commit
         """
-        return self._end(min)
-
-    def _end(self, of: Callable[[Iterable[int]], int]) -> int:
-        number = of(self._blocks)
-        block = self._blocks[number]
-        return number * _BLOCK + of(place for place in range(_BLOCK) if block[place] != _MISSING)
+        number = min(self._blocks)
+        block, place = self._blocks[number], 0
+        while block[place] == _MISSING:
+            place += 1
+        return number * _BLOCK + place
 
     def newest_missing(self, first: int, last: int) -> int | None:
         """Return the newest version of a range, both ends included, that has no commit file."""
@@ -154,8 +157,9 @@ class Names:
         """Take a file."""
         name = entry.name.rpartition("/")[2]
         if (match := _COMMIT.fullmatch(name)) is not None:
-            if int(match[1]) <= _LARGEST:
-                self._commits.add(int(match[1]), entry.modified)
+            version = int(match[1])
+            if version <= _LARGEST:
+                self._commits.add(version, entry.modified)
             return
         self._traces = self._traces or _TRACE.fullmatch(name) is not None
         if (match := _CHECKPOINT.fullmatch(name)) is None:

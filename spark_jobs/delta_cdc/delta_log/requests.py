@@ -13,7 +13,7 @@ import posixpath
 import re
 import shutil
 import tempfile
-from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,9 +31,11 @@ from delta_cdc.delta_log.store import open_bucket, open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     from obstore.store import ObjectStore
+
+    from delta_cdc.core.concurrency import Budget
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -97,31 +99,13 @@ class Storage:
         except FileNotFoundError:
             return None
 
-    @asynccontextmanager
-    async def open(self, name: str) -> AsyncIterator[Opened | None]:
+    def open(self, name: str) -> AbstractAsyncContextManager[Opened | None]:
         """Open a file for streaming: one request. Give None if the file does not exist.
 
         If the files that are open already fill the budget, this waits, and then sends the request again:
         an answer that waits would exceed its time limit.
         """
-        answer = await self._get(name)
-        if answer is None:
-            yield None
-            return
-        shared = budget()
-        amount = shared.part(answer[0].size)
-        if not shared.take_now(amount):
-            answer = None
-            await shared.take(amount)
-        try:
-            answer = answer or await self._get(name)
-            if answer is None:
-                yield None
-                return
-            async with aclosing(self._chunks(answer[1], answer[0].size)) as chunks:
-                yield answer[0], chunks
-        finally:
-            shared.give_back(amount)
+        return _Open(self, name)
 
     async def read(self, name: str, *, most: int = MOST_BYTES) -> bytes | None:
         """Return a small file's bytes; None if the file does not exist, or is larger than ``most`` bytes."""
@@ -287,29 +271,27 @@ class Storage:
             # A client that goes on where a body broke off does not compare, either.
             _whole(b"", (0, missing))
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
+    def named(self) -> AbstractContextManager[None]:
         """Turn storage failures within the block into named errors, but keep ``FileNotFoundError``."""
+        return _Named(self)
+
+    def _of_failure(self, error: BaseException) -> Exception | None:
+        """Return the named error of a failure; None if it stays what it is."""
         from obstore.exceptions import BaseError
 
-        try:
-            yield
-        except (DeltaCdcError, FileNotFoundError):
-            raise
-        except ValueError as error:
+        if isinstance(error, DeltaCdcError | FileNotFoundError):
+            return None
+        if isinstance(error, ValueError):
             if not str(error).startswith(_NO_PATH):
-                raise
+                return None
             # No file has such a name.
-            raise FileNotFoundError(self.uri) from None
-        except (OSError, BaseError) as error:
-            if _NO_FOLDER in str(error):
-                # The path of the folder is a file, so files in that folder do not exist.
-                raise FileNotFoundError(self.uri) from None
-            named = self._unavailable(error)
-        else:
-            return
-        # Raise without a cause: the store's own message may hold secrets, which the new message omits.
-        raise named from None
+            return FileNotFoundError(self.uri)
+        if not isinstance(error, OSError | BaseError):
+            return None
+        if _NO_FOLDER in str(error):
+            # The path of the folder is a file, so files in that folder do not exist.
+            return FileNotFoundError(self.uri)
+        return self._unavailable(error)
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
         kind = type(error).__name__
@@ -337,6 +319,68 @@ class Storage:
     def _clean(self, error: Exception) -> str:
         """Return the reason without secrets: without queries of URLs and secret options."""
         return redacted(_QUERY.sub("", reason(error)), self._options)
+
+
+class _Named:
+    """See :meth:`Storage.named`. A class, because each request enters it, and a generator costs more."""
+
+    __slots__ = ("_storage",)
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        named = None if error is None else self._storage._of_failure(error)
+        if named is not None:
+            # Raise without a cause: the store's own message may hold secrets, which the new message omits.
+            raise named from None
+
+
+class _Open:
+    """See :meth:`Storage.open`. A class, because a log has thousands of files, and a generator costs more."""
+
+    __slots__ = ("_amount", "_chunks", "_name", "_shared", "_storage")
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._storage, self._name = storage, name
+        self._shared: Budget | None = None
+        self._amount = 0
+        self._chunks: AsyncGenerator[bytes] | None = None
+
+    async def __aenter__(self) -> Opened | None:
+        answer = await self._storage._get(self._name)
+        if answer is None:
+            return None
+        shared = budget()
+        amount = shared.part(answer[0].size)
+        if not shared.take_now(amount):
+            answer = None
+            await shared.take(amount)
+        self._shared, self._amount = shared, amount
+        if answer is None:
+            try:
+                answer = await self._storage._get(self._name)
+            except BaseException:
+                self._give_back()
+                raise
+        if answer is None:
+            return None
+        self._chunks = self._storage._chunks(answer[1], answer[0].size)
+        return answer[0], self._chunks
+
+    async def __aexit__(self, *error: object) -> None:
+        try:
+            if self._chunks is not None:
+                await self._chunks.aclose()
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._shared is not None:
+            self._shared.give_back(self._amount)
+            self._shared = None
 
 
 async def put_stream(

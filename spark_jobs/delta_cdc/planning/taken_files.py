@@ -9,7 +9,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from errno import ENOENT
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
@@ -81,6 +81,7 @@ class Batch:
     ranges: tuple[OffsetRange, ...] = ()
 
 
+@cache
 def _no_rows() -> Any:
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -112,10 +113,9 @@ class Taken:
         """
         import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-        seal = pc.field("seal")
-        counts = (pc.field("pipeline") == self.pipeline) & (seal >= first) & (seal <= last)
+        counts, seal = self._between(first, last), self.rows["seal"]
         for begin, end in void:
-            counts &= (seal < begin) | (seal > end)
+            counts = pc.and_kleene(counts, pc.or_kleene(pc.less(seal, begin), pc.greater(seal, end)))
         return _counted(self.rows.filter(counts).sort_by("seal"))
 
     def batch(self, number: int) -> Batch:
@@ -137,9 +137,8 @@ class Taken:
         """
         import pyarrow.compute as pc
 
-        seal = pc.field("seal")
-        own = (pc.field("pipeline") == self.pipeline) & (seal >= first) & (seal <= last)
-        return bool(self.rows.filter(own & (pc.field("status") == _REPLAYED)).num_rows)
+        replays = pc.and_kleene(self._between(first, last), pc.equal(self.rows["status"], _REPLAYED))
+        return bool(pc.any(replays).as_py())
 
     @cached_property
     def silent(self) -> str | None:
@@ -156,8 +155,8 @@ class Taken:
         """Return the number of the pipeline's oldest batch that is recorded."""
         import pyarrow.compute as pc
 
-        own = self.rows.filter(pc.field("pipeline") == self.pipeline)
-        return pc.min(own["seal"]).as_py()  # type: ignore[no-any-return]
+        own = self.rows["seal"].filter(pc.equal(self.rows["pipeline"], self.pipeline))
+        return pc.min(own).as_py()  # type: ignore[no-any-return]
 
     @cached_property
     def others_files(self) -> frozenset[str]:
@@ -167,9 +166,8 @@ class Taken:
     @cached_property
     def others_ranges(self) -> tuple[OffsetRange, ...]:
         """Return the records that other pipelines took into the same log."""
-        import pyarrow.compute as pc
-
-        return tuple(_range(row) for row in self._others.filter(pc.field("topic").is_valid()).to_pylist())
+        others = self._others
+        return tuple(_range(row) for row in others.filter(others["topic"].is_valid()).to_pylist())
 
     @property
     def has_others(self) -> bool:
@@ -180,13 +178,25 @@ class Taken:
     def _others(self) -> Any:
         import pyarrow.compute as pc
 
-        return self.rows.filter(pc.field("pipeline") != self.pipeline)
+        return self.rows.filter(pc.not_equal(self.rows["pipeline"], self.pipeline))
 
     def _batch_rows(self, pipeline: str, number: int) -> Any:
         """Return the rows of one batch."""
         import pyarrow.compute as pc
 
-        return self.rows.filter((pc.field("pipeline") == pipeline) & (pc.field("seal") == number))
+        rows = self.rows
+        return rows.filter(
+            pc.and_kleene(pc.equal(rows["pipeline"], pipeline), pc.equal(rows["seal"], number))
+        )
+
+    def _between(self, first: int, last: int) -> Any:
+        """Return whether each row is of a batch of the pipeline from the first to the last number."""
+        import pyarrow.compute as pc
+
+        seal = self.rows["seal"]
+        is_within = pc.and_kleene(pc.greater_equal(seal, first), pc.less_equal(seal, last))
+        # Masks: to plan the same as an expression of fields takes longer than to filter thousands of rows.
+        return pc.and_kleene(pc.equal(self.rows["pipeline"], self.pipeline), is_within)
 
 
 def beside(log: str, suffix: str) -> str:
@@ -261,10 +271,14 @@ def read_columns(storage: Storage, name: str, columns: Iterable[str]) -> Any:
 
 
 def _counted(rows: Any) -> Counted:
+    if not rows.num_rows:
+        return Counted()
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    files = rows.filter(pc.field("file").is_valid() & ~pc.field("status").isin(list(_WITHOUT)))
-    ranges = rows.filter(pc.field("topic").is_valid())
+    is_without = pc.is_in(rows["status"], value_set=pa.array(list(_WITHOUT), pa.string()))
+    files = rows.filter(pc.and_kleene(rows["file"].is_valid(), pc.invert(is_without)))
+    ranges = rows.filter(rows["topic"].is_valid())
     uris = files["file"].to_pylist()
     numbers = [pc.fill_null(files[name], 0).to_pylist() for name in ("size", "modified")]
     etags = pc.fill_null(files["etag"], "").to_pylist()
