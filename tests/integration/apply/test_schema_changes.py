@@ -15,7 +15,7 @@ import pytest
 
 from delta_cdc import apply_changes
 from delta_cdc.core import failpoints
-from delta_cdc.core.errors import SchemaChangeInRange, TargetSchemaClash
+from delta_cdc.core.errors import LimitExceeded, SchemaChangeInRange, TargetSchemaClash
 from tests.support import oracle
 from tests.support.engine import metadata, newest, table_rows
 from tests.support.event_flow import LogFlow
@@ -354,6 +354,25 @@ def test_a_second_rename_after_a_crash_loses_no_values(
     flow.apply(mode=mode)
     rows = [(row["id"], row["c"], row["n"]) for row in table_rows(spark, flow.target)]
     assert sorted(rows) == [(1, "x", 10), (2, "y", 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "scd"), [("incremental", 2), ("reload", 1), ("reload", 2)])
+def test_a_limit_does_not_count_rows_whose_column_was_renamed(
+    spark: SparkSession, tmp_path: Path, mode: str, scd: int
+) -> None:
+    """It is checked before the target's columns are altered."""
+    flow = flow_of(spark, tmp_path, "id INT, a STRING, n INT", MAPPED, scd=scd)
+    sql(flow, "INSERT INTO {} VALUES (1, 'x', 1), (2, 'y', 2), (3, 'z', 3), (4, 'u', 4)")
+    flow.apply()
+    sql(flow, "ALTER TABLE {} RENAME COLUMN a TO b", "UPDATE {} SET n = 10 WHERE id = 1")
+    sql(flow, "DELETE FROM {} WHERE id = 3")
+    with pytest.raises(LimitExceeded, match=r"it would (change 2|end 1) of 4 rows"):
+        flow.apply(mode=mode, max_changed=1)
+    assert "a" in table_rows(spark, flow.target)[0]
+    flow.apply(mode=mode, max_changed=2)
+    rows = [row for row in table_rows(spark, flow.target) if row.get(END) is None]
+    assert sorted((row["id"], row["b"], row["n"]) for row in rows) == [(1, "x", 10), (2, "y", 2), (4, "u", 4)]
 
 
 @pytest.mark.slow

@@ -72,7 +72,8 @@ def target_rows(
 
     def value_of(name: str) -> Column:
         desired_type = shape.schema[name].dataType
-        field = types.get(name.lower())
+        # A limit on changes is checked before columns are renamed: a new name is no change of all rows.
+        field = types.get(context.old_names.get(name.lower(), name).lower())
         if field is None:
             return F.lit(None).cast(desired_type)
         if name == shape.flag:

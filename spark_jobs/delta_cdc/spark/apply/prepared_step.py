@@ -66,6 +66,7 @@ class StepContext:
     :param comments: the comments of these columns
     :param target_types: the types of the target's columns by lower-case name, before the statement;
         :func:`delta_cdc.spark.apply.schema.check_target` sets them
+    :param old_names: of the target's columns that ``alters`` rename, by their new lower-case names
     """
 
     session: SparkSession
@@ -82,6 +83,7 @@ class StepContext:
     evolve: bool = False
     comments: dict[str, str] = field(default_factory=dict)
     target_types: dict[str, DataType] = field(default_factory=dict)
+    old_names: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, session: SparkSession, spec: ApplySpec, step: Step) -> StepContext:

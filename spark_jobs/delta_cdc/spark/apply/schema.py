@@ -110,7 +110,8 @@ def check_target(context: StepContext, shape: Shape) -> None:
     """Check that the target can take rows of a shape.
 
     The context gets the types of the target's columns, the statements that must alter the target first
-    (``alters``), whether the target needs new columns (``evolve``), and their comments.
+    (``alters``), the old names of the columns that they rename, whether the target needs new columns
+    (``evolve``), and their comments.
 
     :raises TargetSchemaClash: a column has another type, or is new and schema evolution is off
     :raises ConfigurationDrift: the sequence's type differs from that of the history
@@ -123,6 +124,13 @@ def check_target(context: StepContext, shape: Shape) -> None:
     mirrors = options.schema_evolution == "mirror"
     changes = context.step.column_changes
     alters, schema = _followed(spec.target_uri, target, changes, mirrors=mirrors)
+    context.old_names = {
+        change.after.lower(): change.path[0]
+        for change in changes
+        if change.kind == "renamed"
+        and len(change.path) == 1
+        and change.path[0].lower() in context.target_types
+    }
     existing = {f.name.lower(): f for f in schema.fields}
     new = [f.name for f in desired.fields if f.name.lower() not in existing]
     _refuse_lost_name(context, changes, new)
