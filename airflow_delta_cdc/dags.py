@@ -25,7 +25,7 @@ from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
 from airflow_delta_cdc.groups.why import ExplainRowOperator
-from airflow_delta_cdc.jobs import source_of
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
 from airflow_delta_cdc.triggers import watched_asset
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Asset, Param
     from airflow.sdk.definitions.deadline import DeadlineAlert
 
+    from airflow_delta_cdc import jobs
     from delta_cdc.config import Group, Table
+else:
+    jobs = Lazy("airflow_delta_cdc.jobs")
 
 #: Settings of tasks, of DAGs, and of the applications that tasks start.
 _OF_TASKS = ("owner", "pool", "queue", "retries")
@@ -274,7 +277,7 @@ class _Maker:
         """
         parallel = self.group.settings.get("max_parallel_tables", _PARALLEL)
         tables_arguments = [table.arguments for table in tables]
-        sources = [source_of(one) for one in tables_arguments]
+        sources = [jobs.source_of(one) for one in tables_arguments]
         inlets = [delta_asset(one) for one in dict.fromkeys(s for s in sources if is_literal(s))]
         detect = DetectChangesOperator(
             task_id=f"detect_changes{suffix}",

@@ -8,7 +8,7 @@ from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.failures import unrendered
 from airflow_delta_cdc.groups import xcoms
-from airflow_delta_cdc.jobs import pipeline_jobs
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.operators.saved_plans import TaskSavedPlans
 from delta_cdc.core import arguments
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc import jobs
     from airflow_delta_cdc.form import Run
     from airflow_delta_cdc.groups.xcoms import Item
     from delta_cdc.core.option import Kind
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.saved_plans import SavedPlans
+else:
+    jobs = Lazy("airflow_delta_cdc.jobs")
 
 #: The mode in which a table with a change log ingests from its source; in others, only its log is read.
 INGESTING = "incremental"
@@ -175,8 +178,8 @@ def jobs_of(
     :param ingest, located, known_seals: see :func:`airflow_delta_cdc.jobs.pipeline_jobs`
     """
     valid = [number for number, error in enumerate(errors) if error is None]
-    jobs = iter(
-        pipeline_jobs(
+    found = iter(
+        jobs.pipeline_jobs(
             operator,
             context,
             [candidates[number] for number in valid],
@@ -186,7 +189,7 @@ def jobs_of(
         )
     )
     return [
-        next(jobs) if error is None else engine.PipelineJob(error=error, name=table["pipeline"])
+        next(found) if error is None else engine.PipelineJob(error=error, name=table["pipeline"])
         for table, error in zip(candidates, errors, strict=True)
     ]
 

@@ -6,8 +6,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from airflow_delta_cdc import engine, publishing
-from airflow_delta_cdc.announced import announced_by_group, knows_events
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.form import asked
 from airflow_delta_cdc.groups.base import (
@@ -21,8 +20,8 @@ from airflow_delta_cdc.groups.base import (
     template_error,
 )
 from airflow_delta_cdc.groups.xcoms import Item, Summary, fingerprint
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.masking import masked
-from airflow_delta_cdc.metrics import emit_lag
 from delta_cdc.core import arguments, codec
 from delta_cdc.core.errors import TableNotFound
 from delta_cdc.core.text_table import grid
@@ -32,9 +31,14 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc import announced, metrics, publishing
     from airflow_delta_cdc.form import Run
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.detect_changes import DetectedChanges
+else:
+    announced = Lazy("airflow_delta_cdc.announced")
+    metrics = Lazy("airflow_delta_cdc.metrics")
+    publishing = Lazy("airflow_delta_cdc.publishing")
 
 #: Modes that need keys.
 _BY_KEY = ("repair", "reload")
@@ -119,7 +123,7 @@ class DetectChangesOperator(GroupOperator):
         other_tables = [dict(table) for table in self.tables if table["pipeline"] not in selected_names]
         candidates = [*selected, *other_tables]
         errors = [template_error(table) for table in candidates]
-        known = announced_by_group(self.group) if knows_events(context) else None
+        known = announced.announced_by_group(self.group) if announced.knows_events(context) else None
         jobs = jobs_of(self, context, candidates, errors, ingest=_reads_source, known_seals=known)
         selected_jobs, other_jobs = jobs[: len(selected)], jobs[len(selected) :]
         changes = engine.detect_changes(selected_jobs)
@@ -131,7 +135,7 @@ class DetectChangesOperator(GroupOperator):
             for table, one in zip(selected, changes, strict=True)
         }
         for pipeline, lag in lags.items():
-            emit_lag(pipeline, lag)
+            metrics.emit_lag(pipeline, lag)
         stamp = uuid.uuid4().hex[:12]
         summaries = {one.pipeline: _summary(one, lags[one.pipeline], stamp) for one in changes}
         summaries |= {

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import engine, publishing
+from airflow_delta_cdc import engine
 from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.groups.base import (
     GroupOperator,
@@ -19,6 +19,7 @@ from airflow_delta_cdc.groups.base import (
 )
 from airflow_delta_cdc.groups.detect_changes import detecting
 from airflow_delta_cdc.groups.xcoms import items
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.masking import for_xcom
 from delta_cdc.core.errors import JobFailed, TableNotFound
 
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc import publishing
     from airflow_delta_cdc.groups.xcoms import Item
     from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.run.batch import PipelineJob, PipelineResult
+else:
+    publishing = Lazy("airflow_delta_cdc.publishing")
 
 #: The most characters of a message or a remedy, and of those of all errors, in an XCom.
 _MOST_OF_AN_ERROR, _MOST_OF_ERRORS = 1000, 12 * 1024

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta_cdc import publishing
-from airflow_delta_cdc.approval import asking
 from airflow_delta_cdc.assets import pipeline_alias
 from airflow_delta_cdc.groups import xcoms
 from airflow_delta_cdc.groups.base import (
@@ -20,7 +18,7 @@ from airflow_delta_cdc.groups.base import (
 )
 from airflow_delta_cdc.groups.detect_changes import detecting
 from airflow_delta_cdc.groups.xcoms import Answer
-from airflow_delta_cdc.jobs import planned
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.links import TABLE_LINKS
 
 if TYPE_CHECKING:
@@ -28,7 +26,12 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc import approval, jobs, publishing
     from airflow_delta_cdc.groups.xcoms import Item
+else:
+    approval = Lazy("airflow_delta_cdc.approval")
+    jobs = Lazy("airflow_delta_cdc.jobs")
+    publishing = Lazy("airflow_delta_cdc.publishing")
 
 #: Keys in the task's state store: the application's try whose error this task has raised, and the detection
 #: whose work it has published.
@@ -100,10 +103,10 @@ class ApplyTableOperator(GroupOperator):
         # The error of a failed detection follows under its name, if planning again meets it again.
         found = "detect_changes could not plan this table; trying again" if item.failed else item.found
         self.log.info("%s: %s", item.pipeline, found)
-        (pipeline_job,) = planned(jobs_of_items(self, context, [item], [table], detection.fingerprint))
+        (pipeline_job,) = jobs.planned(jobs_of_items(self, context, [item], [table], detection.fingerprint))
         published = self._is_published(context, item)
         answer = Answer() if published else self._application_answer(context, item)
-        with asking(self, context, table):
+        with approval.asking(self, context, table):
             self._raise_once(context, answer)
         if is_dry(table):
             # A dry run does not change the copy of the watermark.

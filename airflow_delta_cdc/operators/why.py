@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, is_literal
 from airflow_delta_cdc.assets import delta_asset
-from airflow_delta_cdc.files import configuration, rendered
-from airflow_delta_cdc.lookups import located
+from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.operators.base import MOST_BYTES_OF_REPORT, DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
@@ -21,9 +20,12 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from airflow_delta_cdc import files, lookups
     from delta_cdc.core.option import Kind
     from delta_cdc.core.why import Answer
     from delta_cdc.planning.why import WhyRequest
+else:
+    files, lookups = Lazy("airflow_delta_cdc.files"), Lazy("airflow_delta_cdc.lookups")
 
 
 #: As long as what says how many rows are left out.
@@ -108,7 +110,7 @@ class DeltaWhyOperator(DeltaCdcOperator):
         columns = arguments.names("columns", self.columns)
         request = self._request(context)
         names = [name for name in (request.target, request.source) if name is not None]
-        places = located(self, context, names)
+        places = lookups.located(self, context, names)
         request = replace(
             request,
             target=places[request.target],
@@ -158,10 +160,10 @@ class DeltaWhyOperator(DeltaCdcOperator):
         if others:
             raise InvalidConfiguration(f"config and {others} are given.", remedy="leave one of them out.")
         name = arguments.name("pipeline", self.pipeline)
-        chosen = configuration(context, path).chosen(None, None if name is None else [name])
+        chosen = files.configuration(context, path).chosen(None, None if name is None else [name])
         tables = [table for _, table in chosen]
         the_only([table.arguments for table in tables], path)
-        return rendered(self, context, tables[0])
+        return files.rendered(self, context, tables[0])
 
 
 def the_only(tables: Sequence[Mapping[str, Any]], place: str) -> Mapping[str, Any]:

@@ -17,6 +17,8 @@ HEAVY = (
 )
 #: Modules of ``core`` with so many dataclasses that their import takes longer than that of all others.
 ONLY_FOR_RUNS = {f"delta_cdc.core.{name}" for name in ("spec", "steps", "requests", "shadow", "watermark")}
+#: Modules of the provider that the parsing of a DAG file does not need.
+ONLY_FOR_TASKS = {"publishing", "lineage", "runtime", "hooks.submit", "hooks.connect", "approval"}
 
 _PROBE = """
 import json, sys
@@ -57,10 +59,20 @@ def test_importing_pulls_nothing_heavy(modules: set[str]) -> None:
 @pytest.mark.parametrize(("name", "module"), sorted(operators._MODULES.items()))
 def test_an_operator_loads_no_other_one_and_nothing_that_only_a_run_needs(name: str, module: str) -> None:
     new = _loaded(f"from airflow_delta_cdc.operators import {name}")
-    ours = {found.removeprefix("airflow_delta_cdc.") for found in new if found.startswith("airflow_")}
+    ours = _ours(new)
     found = {part for part in ours if part.startswith("operators.")}
     assert found <= {f"operators.{part}" for part in (module, "base", "care", "saved_plans")}
-    assert not ours & {"publishing", "lineage", "runtime", "hooks.submit", "hooks.connect", "approval"}
+    assert not ours & ONLY_FOR_TASKS
+
+
+def test_a_file_of_groups_loads_nothing_that_only_a_run_needs() -> None:
+    ours = _ours(_loaded("from airflow_delta_cdc.dags import build_dags"))
+    assert "groups.table" in ours
+    assert not ours & {*ONLY_FOR_TASKS, "jobs", "lookups", "names"}
+
+
+def _ours(modules: set[str]) -> set[str]:
+    return {name.removeprefix("airflow_delta_cdc.") for name in modules if name.startswith("airflow_delta")}
 
 
 def test_a_name_that_is_no_operator_is_refused() -> None:

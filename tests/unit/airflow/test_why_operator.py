@@ -144,7 +144,7 @@ def test_catalog_names_become_locations(
             raise TableNotFound("There is no main.sales.gone.", remedy="check it.")
         return {name: places[name] for name in names}
 
-    monkeypatch.setattr("airflow_delta_cdc.operators.why.located", located)
+    monkeypatch.setattr("airflow_delta_cdc.lookups.located", located)
     answers(stand_in, found())
     shown = why(pipeline="p", target="main.sales.t", source="main.sales.s", key="id=1")
     assert (shown["target"], sought) == (tables.target.uri, [["main.sales.t", "main.sales.s"]])
