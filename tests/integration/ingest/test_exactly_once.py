@@ -198,6 +198,30 @@ def test_values_of_every_kind_are_known_again(spark: SparkSession, tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["keyed", "insert only"])
+def test_a_null_of_a_column_that_the_schema_got_later_is_new(
+    spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    """Missing is not NULL: the target would keep an older value. A row without key can only be doubled."""
+    schema = "seq BIGINT, id BIGINT, name STRING"
+    given: dict[str, Any] = {"insert_only": True, "keys": None} if way == "insert only" else {}
+    flow = Deliveries(spark, tmp_path, given={"schema": schema, "on_invalid": "fail", **given})
+    rows = [
+        '{"op":"I","seq":1,"id":1,"name":"x","E":null}',
+        '{"op":"I","seq":2,"id":2,"name":"y","E":"new"}',
+        '{"op":"I","seq":3,"id":3,"name":"z"}',
+    ]
+    path = flow.deliver("a.json", rows)
+    flow.ingest()
+    wider, more = f"{schema}, E STRING", 1 if way == "insert only" else 2
+    for events in (more, 0):
+        touched(path)
+        counts = flow.ingest(schema=wider).counts
+        assert (counts["events"], counts["repeated"]) == (events, 3 - events)
+    assert sum(row["name"] == "x" for row in flow.rows()) == more
+
+
+@pytest.mark.slow
 def test_a_log_that_is_restored_gets_its_files_again(spark: SparkSession, tmp_path: Path) -> None:
     flow = Deliveries(spark, tmp_path)
     batches = [[event("I", n, n, name=str(n), amount=n)] for n in range(4)]

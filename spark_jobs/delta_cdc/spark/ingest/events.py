@@ -123,7 +123,7 @@ def prepared(
     columns = [quote(name) for name in (*payload.names, *LOG_COLUMNS)]
     events = valid_rows.where(F.col(OP) != IGNORE).select(*columns, _AGAIN)
     if held is not None and (spec.step.kind == "replay" or redelivery.flagged(spec) is not None):
-        events = _without_held(spec, events, held)
+        events = _without_held(spec, events, held, payload.names)
         new_counts = _counted(events.withColumn(_REASON, F.lit(None).cast("string")))
         counts["repeated"] = counts["events"] - new_counts["events"]
         counts |= {name: new_counts[name] for name in ("events", "deletes", "truncates")}
@@ -360,8 +360,13 @@ def _listed(reasons: Sequence[tuple[str, int]], total: int) -> str:
 
 
 # -- redelivered events ---------------------------------------------------------------------------
-def _without_held(spec: IngestSpec, events: DataFrame, log_rows: DataFrame) -> DataFrame:
-    """Remove the events that the log already has."""
+def _without_held(
+    spec: IngestSpec, events: DataFrame, log_rows: DataFrame, payload: Sequence[str]
+) -> DataFrame:
+    """Remove the events that the log already has.
+
+    :param payload: all columns of the batch
+    """
     replayed = spec.step.kind == "replay"
     may_repeat = F.lit(True) if replayed else F.col(_AGAIN)
     possible_repeats, new_events = events.where(may_repeat), events.where(~may_repeat)
@@ -379,6 +384,8 @@ def _without_held(spec: IngestSpec, events: DataFrame, log_rows: DataFrame) -> D
             log_rows,
             F.struct(place.alias("place"), redelivery.identity(possible_repeats, types).alias("event")),
             F.struct(place.alias("place"), redelivery.identity(log_rows, types).alias("event")),
+            # A row without key has no order: nothing would make it one with its earlier delivery.
+            () if spec.options.insert_only else payload,
         )
     # Compare only once, because the log may have more rows at the commit.
     return new_events.unionByName(not_held.localCheckpoint())

@@ -14,17 +14,20 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from delta_cdc.core.change_log import LOG_COLUMNS, OP, POSITION, SEQUENCE
+from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS, OP, POSITION, SEQUENCE
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.spark.changes.equality import comparable
 from delta_cdc.spark.ingest.widening import wider
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from delta_cdc.core.spec import IngestSpec
 
 _KEY, _NUMBER, _HELD = f"{PLAN_PREFIX}key", f"{PLAN_PREFIX}number", f"{PLAN_PREFIX}held"
+_CARRIED = f"{PLAN_PREFIX}carried"
 #: The columns of the log that, with the payload, identify an event. COLUMNS is not one of these, because its
-#: value depends on the columns that were known when a batch took the event.
+#: value depends on the columns that were known when a batch took the event (:func:`carries_more`).
 _TELLING = (OP, SEQUENCE)
 
 
@@ -93,19 +96,44 @@ def compared(events: DataFrame, log: DataFrame) -> dict[str, T.DataType]:
     return {name: kind for name, kind in types.items() if name not in LOG_COLUMNS or name in _TELLING}
 
 
-def beyond(rows: DataFrame, held: DataFrame, own: Column, theirs: Column) -> DataFrame:
+def beyond(
+    rows: DataFrame, held: DataFrame, own: Column, theirs: Column, columns: Sequence[str] = ()
+) -> DataFrame:
     """Return the rows that exceed those in ``held``: the difference of two multisets.
 
     :param own: the identity of a row, of a comparable type
     :param theirs: the identity of a row of ``held``
+    :param columns: of events whose value NULL differs from none: those that an event without a list carries
     """
     place = F.struct(F.col(f"{POSITION}.row"), F.col(f"{POSITION}.offset"))
     numbers = F.row_number().over(Window.partitionBy(_KEY).orderBy(place))
     counted = rows.withColumn(_KEY, own).withColumn(_NUMBER, numbers).alias("r")
-    held_counts = held.select(theirs.alias(_KEY)).groupBy(_KEY).agg(F.count("*").alias(_HELD)).alias("h")
+    totals = [F.count("*").alias(_HELD)]
+    if columns:
+        lists_all = F.count_if(F.col(COLUMNS).isNull()) == 0
+        lists = F.array_distinct(F.flatten(F.collect_list(COLUMNS)))
+        totals.append(F.when(lists_all, lists).alias(_CARRIED))
+    listed = [F.col(COLUMNS)] if columns else []
+    held_counts = held.select(theirs.alias(_KEY), *listed).groupBy(_KEY).agg(*totals).alias("h")
     joined = counted.join(held_counts, F.col(f"r.{_KEY}") == F.col(f"h.{_KEY}"), "left")
-    more = F.col(_NUMBER) > F.coalesce(F.col(_HELD), F.lit(0))
-    return joined.where(more).select("r.*").drop(_KEY, _NUMBER)
+    is_more = F.col(_NUMBER) > F.coalesce(F.col(_HELD), F.lit(0))
+    if columns:
+        is_more |= carries_more(F.col(f"r.{COLUMNS}"), F.col(f"h.{_CARRIED}"), columns)
+    return joined.where(is_more).select("r.*").drop(_KEY, _NUMBER)
+
+
+def carries_more(own: Column, theirs: Column, columns: Sequence[str]) -> Column:
+    """Return whether an event carries a column that equal events in the log lack: its NULL is new.
+
+    This is so after a column was added to the schema, because missing is not NULL.
+
+    :param own: the columns that the event lists; NULL: all
+    :param theirs: those that the log's events list together; NULL: one of them carries all
+    :param columns: all columns of the batch
+    """
+    everything = F.array(*[F.lit(name) for name in columns])
+    carried = F.transform(F.coalesce(own, everything), F.lower)
+    return F.coalesce(F.size(F.array_except(carried, F.transform(theirs, F.lower))) > 0, F.lit(False))
 
 
 def without(rows: DataFrame, held: DataFrame) -> DataFrame:
