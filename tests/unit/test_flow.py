@@ -282,6 +282,16 @@ def test_nothing_to_do_runs_nothing_and_writes_nothing(world: World) -> None:
     assert world.heard("Nothing to apply")
 
 
+def test_a_repair_of_nothing_does_not_deny_that_newer_versions_wait(world: World) -> None:
+    """As after a replay of the log's own quarantine, whose events the next run applies."""
+    world.apply()
+    world.source.append()
+    world.apply(never, mode="repair", repair_quarantined=True)
+    assert world.heard("Nothing to repair")
+    assert world.heard("A run without a mode applies what is newer")
+    assert not world.heard("Nothing to apply")
+
+
 def test_two_steps_are_counted_together(world: World, tmp_path: Path) -> None:
     world.target = LogTable(tmp_path / "other")
     result = world.unpublished(starting_version=2)

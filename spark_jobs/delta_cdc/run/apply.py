@@ -125,10 +125,12 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             if seal is not None
             else f"{target} has no watermark yet"
         )
-        self.say(
-            f"Nothing to apply: {progress}, and the newest version of {plan.source.uri} is "
-            f"{plan.source.version}."
-        )
+        newest = f"the newest version of {plan.source.uri} is {plan.source.version}"
+        if self.request.mode == "repair":
+            # It leaves newer versions alone, so this run may end behind them.
+            self.say(f"Nothing to repair: {progress}. A run without a mode applies what is newer; {newest}.")
+        else:
+            self.say(f"Nothing to apply: {progress}, and {newest}.")
         version = recorded.target.version if recorded is not None else None
         done = await self._result(plan, recorded, None, {}, version, applied=False)
         return replace(done, dry_run=_dry_run_result(plan, None)) if self.request.dry_run else done
