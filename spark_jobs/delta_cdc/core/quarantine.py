@@ -77,4 +77,6 @@ def then_repair(*, is_log: bool) -> str:
 
 def _corrected(*, is_log: bool) -> str:
     # A replay reads a log's records again, and computes a target's keys as of its watermark.
-    return "correct the options or the records there" if is_log else "correct the source, run the pipeline"
+    if is_log:
+        return "correct the options or the records there (or deliver a file again, corrected, under its name)"
+    return "correct the source, run the pipeline"

@@ -250,7 +250,10 @@ def test_what_waits_in_quarantine_is_said(monkeypatch: pytest.MonkeyPatch, recor
     World(monkeypatch, one(applied=applied(counts={"inserted": 1, "quarantined": 2}))).run(task)
     log, target = (line for line in records.at("warning") if "__quarantine" in line)
     assert log.startswith(f"orders: 1 record in quarantine, each with its reason: {LOG}__quarantine.")
-    assert "correct the options or the records there, then start a run with mode repair" in log
+    text = (
+        "correct the options or the records there (or deliver a file again, corrected, under its name), then"
+    )
+    assert f"{text} start a run with mode repair" in log
     assert target.startswith(f"orders: 2 events in quarantine, each with its reason: {TARGET}__quarantine.")
     records.lines.clear()
     World(monkeypatch, one(ingested=ingested(counts={"events": 3}), applied=applied())).run(task)

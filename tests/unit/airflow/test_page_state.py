@@ -218,7 +218,8 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"quarantined": 1},
         {
             "text": "1 row in quarantine, each with its reason: /lake/log__quarantine.",
-            "remedy": "correct the options or the records there, then start a run with mode repair and "
+            "remedy": "correct the options or the records there (or deliver a file again, corrected, under "
+            "its name), then start a run with mode repair and "
             'repair_quarantined (in code: repair={"quarantined": True}).',
         },
     ),

@@ -555,7 +555,8 @@ def test_what_went_into_quarantine_is_shown_with_the_next_step() -> None:
     (line,) = lines(2, 0)
     assert line == (
         "p: 2 rows in quarantine, each with its reason: /lake/log__quarantine. "
-        "Remedy: correct the options or the records there, then run: delta-cdc replay p=/lake/log"
+        "Remedy: correct the options or the records there (or deliver a file again, corrected, "
+        "under its name), then run: delta-cdc replay p=/lake/log"
     )
     assert [line.rpartition(" ")[2] for line in lines(2, 1)] == ["p=/lake/log", "p=/lake/made"]
     # Only the configuration has what a user corrects there, such as schema_evolution.
