@@ -12,6 +12,7 @@ from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import newest_seal, single_driver
 from delta_cdc.cli.pipelines import Chosen, chosen, is_configuration, takes_pipelines
 from delta_cdc.config import load
+from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.validation import ingest_options_of
 from delta_cdc.core.variables import expand
@@ -63,11 +64,13 @@ def _run(arguments: argparse.Namespace) -> int:
     settings = settings_of(pipelines)
     chosen_flows = [_flow(one) for one in pipelines]
     flows, consumers = tuple(chosen_flows), readers(chosen_flows)
+    unknown: list[str] = []
     if is_configuration(arguments.tables[0]):
         configuration = load(arguments.tables[0])
         everything = [Chosen(table, group) for group, table in configuration.chosen()]
         flows = with_downstream(chosen_flows, [_flow(one) for one in everything])
         consumers = tuple(map(_expanded, configuration.consumers()))
+        unknown = [one.pipeline for one in everything if is_template([one.source, one.target])]
     work = Erasure(
         keys=(_key(arguments.keys),),
         flows=flows,
@@ -84,14 +87,19 @@ def _run(arguments: argparse.Namespace) -> int:
             run_id=run_id,
             storage_options=settings["storage_options"],
         )
+    outside = report.outside
+    if unknown:
+        text = (
+            f"Pipelines whose tables contain templates, which only Airflow renders: {', '.join(unknown)}. If "
+            "they read these tables, erase the key there too, with DeltaEraseOperator."
+        )
+        outside = [text, *outside]
     errors = {table: f"{type(error).__name__}: {error}" for table, error in report.errors.items()}
     if arguments.json:
-        print(json.dumps({"tables": report.rows, "outside": report.outside, "errors": errors}, indent=2))
+        print(json.dumps({"tables": report.rows, "outside": outside, "errors": errors}, indent=2))
     else:
         print(report)
-        print(
-            "\n".join(["", "Outside the reach of this command:", *(f"- {text}" for text in report.outside)])
-        )
+        print("\n".join(["", "Outside the reach of this command:", *(f"- {text}" for text in outside)]))
         for table, error in errors.items():
             print(f"{table}: {error}", file=sys.stderr)
     return 1 if errors else 0

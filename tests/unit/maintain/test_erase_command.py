@@ -73,3 +73,13 @@ def test_the_command_purges_nothing_that_a_consumer_with_variables_needs(
     spec = VacuumSpec(run_id="r", table_uri=tables.source.uri)
     with pytest.raises(VacuumWouldLose):
         run_sync(plan_vacuum(spec, one.consumers, now=EPOCH + 30 * DAY))
+
+
+def test_the_command_names_pipelines_that_may_be_downstream(
+    work: list[Erasure], tmp_path: Path, capsys: Any
+) -> None:
+    more = '  late: {source: "{{ var.value.lake }}/source", target: "${LAKE}/late", keys: [id]}\n'
+    command(tmp_path, CONFIGURATION + more)
+    shown = capsys.readouterr().out
+    assert "which only Airflow renders: late." in shown
+    assert "DeltaEraseOperator" in shown
