@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text
     from delta_cdc.launch.storage_secrets import storage_confs, write_private
     from delta_cdc.planning.consumers import consumers_of
-    from delta_cdc.planning.erasure import Flow, with_downstream
+    from delta_cdc.planning.erasure import Flow, readers, with_downstream
     from delta_cdc.planning.expiry import plan_expiry
     from delta_cdc.planning.ingest import plan_ingest
     from delta_cdc.planning.optimize import plan_optimize
@@ -188,6 +188,7 @@ NAMES = {
     "write_private": ("delta_cdc.launch.storage_secrets", "write_private"),
     "consumers_of": ("delta_cdc.planning.consumers", "consumers_of"),
     "Flow": ("delta_cdc.planning.erasure", "Flow"),
+    "readers": ("delta_cdc.planning.erasure", "readers"),
     "with_downstream": ("delta_cdc.planning.erasure", "with_downstream"),
     "plan_expiry": ("delta_cdc.planning.expiry", "plan_expiry"),
     "plan_ingest": ("delta_cdc.planning.ingest", "plan_ingest"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.names import Location, NameCache
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
 from delta_cdc.core.uris import canonical_uri, is_name
+from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from airflow_delta_cdc.operators.base import DeltaCdcOperator
     from delta_cdc.core.spec import TargetName
+    from delta_cdc.planning.consumers import Consumer
 
 
 def located(operator: DeltaCdcOperator, context: Context, tables: Sequence[str]) -> dict[str, str]:
@@ -40,6 +43,38 @@ def chosen(at: Mapping[str, str | DeltaCdcError], tables: Iterable[str]) -> dict
             raise location
         locations[table] = location
     return locations
+
+
+def located_consumers(
+    operator: DeltaCdcOperator, context: Context, consumers: Sequence[Consumer]
+) -> list[Consumer]:
+    """Return consumers with the locations of their tables; one without a location holds the error."""
+    expanded: dict[str, str] = {}
+    locations: dict[str, str | DeltaCdcError] = {}
+    for name in dict.fromkeys(name for one in consumers for name in _tables(one)):
+        try:
+            expanded[name] = expand(name)
+        except DeltaCdcError as error:
+            locations[name] = error
+    expanded_locations = each_located(operator, context, list(expanded.values()))
+    locations |= {name: expanded_locations[table] for name, table in expanded.items()}
+    return [_at(one, locations) for one in consumers]
+
+
+def _tables(consumer: Consumer) -> list[str]:
+    """Return the tables of a consumer to locate; the target of one with an error is not known."""
+    target = consumer.target if consumer.error is None else None
+    return [name for name in (consumer.source, target) if name]
+
+
+def _at(consumer: Consumer, locations: Mapping[str, str | DeltaCdcError]) -> Consumer:
+    target = locations.get(consumer.target, consumer.target)
+    if isinstance(target, DeltaCdcError):
+        consumer = replace(consumer, error=target)
+    else:
+        consumer = replace(consumer, target=target)
+    source = locations[consumer.source] if consumer.source else None
+    return consumer if isinstance(source, DeltaCdcError) else replace(consumer, source=source)
 
 
 def each_located(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes, named_tables
 from airflow_delta_cdc.files import configuration, consumers
-from airflow_delta_cdc.lookups import each_located
+from airflow_delta_cdc.lookups import each_located, located_consumers
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.option import FLAG, MAPPINGS, NAMES, OPTIONAL_TABLE, TEXT
 from delta_cdc.core.text_table import grid
-from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,7 +66,7 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         """Read the logs, do the work that is due, and return one dict per table."""
         names = named_tables(self, "table", "tables")
         locations = each_located(self, context, names)
-        consumers = self._located(context, self._consumers(context))
+        consumers = located_consumers(self, context, self._consumers(context))
         plans = {name: self._planned(context, locations[name], consumers) for name in names}
         options = self.options_of_storage()
         with self.application(context) as execute:
@@ -78,19 +76,6 @@ class DeltaTableCareOperator(DeltaCdcOperator):
         self.log.info("%s\n%s", type(self).__name__, grid(rows))
         engine.raise_failed_maintenance(errors)
         return rows
-
-    def _located(self, context: Context, consumers: Sequence[Consumer]) -> list[Consumer]:
-        """Return consumers with the locations of their tables; one without a location holds the error."""
-        expanded: dict[str, str] = {}
-        locations: dict[str, str | DeltaCdcError] = {}
-        for name in dict.fromkeys(name for one in consumers for name in _tables(one)):
-            try:
-                expanded[name] = expand(name)
-            except DeltaCdcError as error:
-                locations[name] = error
-        expanded_locations = each_located(self, context, list(expanded.values()))
-        locations |= {name: expanded_locations[table] for name, table in expanded.items()}
-        return [_at(one, locations) for one in consumers]
 
     def _consumers(self, context: Context) -> list[Consumer]:
         """Return the consumers of the tables, for operators that need them."""
@@ -117,22 +102,6 @@ class DeltaTableCareOperator(DeltaCdcOperator):
 
         :param table: path or URI
         """
-
-
-def _tables(consumer: Consumer) -> list[str]:
-    """Return the tables of a consumer to locate; the target of one with an error is not known."""
-    target = consumer.target if consumer.error is None else None
-    return [name for name in (consumer.source, target) if name]
-
-
-def _at(consumer: Consumer, locations: Mapping[str, str | DeltaCdcError]) -> Consumer:
-    target = locations.get(consumer.target, consumer.target)
-    if isinstance(target, DeltaCdcError):
-        consumer = replace(consumer, error=target)
-    else:
-        consumer = replace(consumer, target=target)
-    source = locations[consumer.source] if consumer.source else None
-    return consumer if isinstance(source, DeltaCdcError) else replace(consumer, source=source)
 
 
 class DeltaConsumedTableOperator(DeltaTableCareOperator):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.files import configuration, consumers, rendered
-from airflow_delta_cdc.lookups import chosen, each_located
+from airflow_delta_cdc.lookups import chosen, each_located, located_consumers
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
+    from delta_cdc.core.errors import DeltaCdcError
     from delta_cdc.core.option import Kind
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.erasure import Flow
@@ -153,12 +154,13 @@ class DeltaEraseOperator(DeltaCdcOperator):
             raise InvalidConfiguration(
                 "key has no value.", remedy="give a value for each key column of the tables.", argument="key"
             )
+        purge = arguments.flag("purge", self.purge)
         flows, consumers = self._flows(context)
         work = engine.Erasure(
             keys=(key,),
-            flows=self._located(context, flows),
-            consumers=tuple(consumers),
-            purge=arguments.flag("purge", self.purge),
+            flows=flows,
+            consumers=tuple(located_consumers(self, context, consumers)) if purge else (),
+            purge=purge,
             deletes_records=arguments.flag("quarantined_records", self.quarantined_records),
             dry_run=arguments.flag("dry_run", self.dry_run),
             single_driver=arguments.flag("single_driver", self.single_driver),
@@ -188,41 +190,58 @@ class DeltaEraseOperator(DeltaCdcOperator):
             )
         if config is None:
             for entry in given:
-                if "pipeline" not in entry or not set(entry) <= set(_TABLES):
+                has_table = bool({"log", "target"} & set(entry))
+                if "pipeline" not in entry or not set(entry) <= set(_TABLES) or not has_table:
                     raise InvalidConfiguration(
                         f"tables has an entry with the keys {', '.join(entry)}.",
-                        remedy=f"give pipeline, and the tables by {', '.join(_TABLES[1:])}.",
+                        remedy=f"give pipeline, and the tables by {', '.join(_TABLES[1:])}; at least log or "
+                        "target.",
                         argument="tables",
                     )
-            return tuple(map(_flow, given)), ()
+            named = [_flow(entry) for entry in given]
+            flows = self._located(context, named, named)
+            return flows, engine.readers(flows)
         written = configuration(context, config)
         # Of all tables: each may be downstream of a chosen one.
         parsed = written.with_arguments(partial(rendered, self, context))
         everything = [_flow(table.arguments) for table in parsed.tables()]
         wanted = {table.pipeline for _, table in parsed.chosen(group, names or None, with_sources=True)}
         first = [flow for flow in everything if flow.pipeline in wanted]
-        return engine.with_downstream(first, everything), consumers(self, context, written)
+        return self._located(context, first, everything), consumers(self, context, written)
 
-    def _located(self, context: Context, flows: Sequence[Flow]) -> tuple[Flow, ...]:
-        """Return pipelines with the locations of their tables."""
-        tables = [
-            table
-            for flow in flows
-            for table in (flow.log, flow.target, flow.staging, _name_of(flow.source))
-            if table is not None
-        ]
-        locations = chosen(each_located(self, context, tables), tables)
-        return tuple(
-            replace(
-                flow,
-                **{
-                    name: locations.get(table, table)
-                    for name in _TABLES[1:]
-                    if (table := getattr(flow, name)) is not None
-                },
-            )
-            for flow in flows
-        )
+    def _located(
+        self, context: Context, first: Sequence[Flow], everything: Sequence[Flow]
+    ) -> tuple[Flow, ...]:
+        """Return the first pipelines, and those downstream of them, with the locations of their tables.
+
+        All tables are located before: a pipeline may read by a name what another one writes by a location.
+
+        :raises DeltaCdcError: a table of these pipelines has no location; it does not matter for the others
+        """
+        found = each_located(self, context, [table for flow in everything for table in _tables_of(flow)])
+        located = [_at(flow, found) for flow in everything]
+        pairs = list(zip(everything, located, strict=True))
+        flows = engine.with_downstream([new for old, new in pairs if old in first], located)
+        chosen(found, [table for old, new in pairs if new in flows for table in _tables_of(old)])
+        return flows
+
+
+def _tables_of(flow: Flow) -> list[str]:
+    """Return the tables of a pipeline that may have names in the catalog."""
+    tables = (flow.log, flow.target, flow.staging, _name_of(flow.source))
+    return [table for table in tables if table is not None]
+
+
+def _at(flow: Flow, found: Mapping[str, str | DeltaCdcError]) -> Flow:
+    """Return a pipeline with the locations of its tables; a table without one keeps its name."""
+
+    def at(table: str | None) -> str | None:
+        location = found.get(table) if table is not None else None
+        return location if isinstance(location, str) else table
+
+    return replace(
+        flow, source=at(flow.source), log=at(flow.log), target=at(flow.target), staging=at(flow.staging)
+    )
 
 
 def _name_of(source: str | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc import apply_changes, job
+from delta_cdc import apply_changes, erase_key, job
 from delta_cdc.cli import main
 from delta_cdc.core import codec
 from delta_cdc.core.errors import ConcurrentModification, PipelineTakenOver, PromotionRefused
@@ -302,6 +302,31 @@ def test_a_commit_between_the_check_and_the_takeover_is_noticed(
     assert "took over" in promote(lake.work(), runs=1, dry_run=False).lines[0]
 
 
+@pytest.mark.slow
+def test_no_promotion_of_a_shadow_that_does_not_remember_all_erased_keys(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = Lake(spark, tmp_path, stored_as_scd_type=1)
+    lake.run_now()
+    now = {"pipeline": "orders_now", "source": lake.source, "target": lake.now}
+    # Before there is a shadow; the source loses the key, too.
+    erase_key(spark, [now], key={"id": 3})
+    lake.sql("DELETE FROM {source} WHERE id = 3")
+    lake.both()
+    # Later, another key is erased from both.
+    shadow = {"pipeline": "orders_next", "source": lake.source, "target": lake.next}
+    erase_key(spark, [now, shadow], key={"id": 2})
+    lake.sql("INSERT INTO {source} VALUES (4, 'c', 4, NULL)")
+    lake.run_next()
+    lake.run_now()
+    with pytest.raises(
+        PromotionRefused, match="Keys were erased from the target of orders_now, and not from"
+    ):
+        promote(lake.work(), runs=1, dry_run=False)
+    erase_key(spark, [shadow], key={"id": 3})
+    assert "took over" in promote(lake.work(), runs=1, dry_run=False).lines[0]
+
+
 # -- promote: names -------------------------------------------------------------------------------
 @pytest.fixture
 def named(spark: SparkSession, tmp_path: Path) -> Iterator[Lake]:
@@ -369,6 +394,21 @@ def test_another_table_with_a_name_stops_the_exchange(named: Lake) -> None:
     with pytest.raises(Exception, match="of another one"):
         promote(lake.work(), runs=1, dry_run=False)
     assert "orders_now" not in str(newest_seal(str(lake.folder / "gold" / "next")))
+
+
+@pytest.mark.slow
+def test_a_second_shadow_of_the_same_name_can_be_promoted(named: Lake) -> None:
+    lake = named
+    assert lake.both().status == "agreed"
+    promote(lake.work(), runs=1, dry_run=False)
+    # The original goes on in it, with its options; and gets a new shadow, whose pipeline has the old name.
+    lake.run_now(shadowed_by=None, **lake.next_options)
+    lake.next, lake.next_options = "shadows.third", {"keys": ["id"], "stored_as_scd_type": 1}
+    lake.run_next()
+    old, new = (catalog.existing_detail(lake.spark, name)["id"] for name in (lake.now, lake.next))
+    promote(lake.work(), runs=1, dry_run=False)
+    found = [catalog.existing_detail(lake.spark, name)["id"] for name in (lake.now, lake.next)]
+    assert found == [new, old]
 
 
 # -- the command ----------------------------------------------------------------------------------

@@ -233,3 +233,24 @@ def test_masked_rows_and_other_schemas(spark: SparkSession, tmp_path: Path) -> N
     finally:
         for row in spark.sql("SHOW SCHEMAS LIKE 'masked_*'").collect():
             spark.sql(f"DROP SCHEMA `{row[0]}` CASCADE")
+
+
+@pytest.mark.parametrize("group", ["sales", "url_events", "tokens"])
+def test_old_views_are_dropped_whatever_the_name_of_the_group(
+    spark: SparkSession, tmp_path: Path, group: str
+) -> None:
+    table = str(tmp_path / "t")
+    manifest = str(tmp_path / "m.json")
+    spark.range(3).write.format("delta").save(table)
+    made = []
+    try:
+        for version in range(4):
+            if version:
+                spark.range(1).write.format("delta").mode("append").save(table)
+            publish_versions(manifest, group, {"t": {"target": table, "target_version": version}})
+            made.append(create_views(spark, manifest, f"v_{group}").views)
+        left = [name for name in made if spark.catalog.databaseExists(name)]
+        assert left == made[-2:]
+    finally:
+        for name in made:
+            spark.sql(f"DROP SCHEMA IF EXISTS {name} CASCADE")

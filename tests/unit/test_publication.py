@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -296,7 +297,7 @@ def test_the_command(manifest: str, tmp_path: Path, capsys: Any) -> None:
     assert capsys.readouterr().out.splitlines() == [
         (
             f"CREATE SCHEMA IF NOT EXISTS `main`.`sales_{number}` WITH DBPROPERTIES ('delta_cdc.group' = "
-            f"'sales');"
+            f"'sales', 'delta_cdc.groupHash' = '{hashlib.sha256(b'sales').hexdigest()}');"
         ),
         (
             f"CREATE OR REPLACE VIEW `main`.`sales_{number}`.`lines` AS "

@@ -175,7 +175,7 @@ NOT_COMPARED = Comparison(status="not_compared", original="now", shadow="next", 
         (standing(AGREED, DIFFERING, AGREED), 3, ["1 agreed in a row", "1 keys changed", "v: 1.10"]),
         (standing(AGREED, NOT_COMPARED, AGREED), 3, ["1 agreed in a row", "not compared: x"]),
         (standing(AGREED, changed_since=True), 1, ["one of them changed since"]),
-        (standing(AGREED, lacks_erasures=True), 1, ["Keys were erased from the target of now, and none"]),
+        (standing(AGREED, lacks_erasures=True), 1, ["Keys were erased from the target of now, and not"]),
         (standing(replace(AGREED, source=TableVersion("s", 4))), 1, ["one of them changed since"]),
         (
             standing(AGREED, original_at=TableVersion("s", 6)),

@@ -11,7 +11,7 @@ from delta_cdc import job
 from delta_cdc.api.changes import located
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.planning.consumers import consumers_of
-from delta_cdc.planning.erasure import Flow, with_downstream
+from delta_cdc.planning.erasure import Flow, readers, with_downstream
 from delta_cdc.run.erase import Erasure, run
 from delta_cdc.run.maintain import raise_failed
 
@@ -70,12 +70,13 @@ def erase_key(
         raise InvalidConfiguration(
             "key names no column.", remedy="give a value for each key column of the tables.", argument="key"
         )
-    flows = [_flow(spark, entry) for entry in tables]
-    readers = [replace(one, target=located(spark, one.target)) for one in consumers_of(list(consumers))]
+    given = [_flow(spark, entry) for entry in tables]
+    flows = with_downstream(given, given)
+    named = [replace(one, target=located(spark, one.target)) for one in consumers_of(list(consumers))]
     work = Erasure(
         keys=({name: str(value) for name, value in key.items()},),
-        flows=with_downstream(flows, flows),
-        consumers=tuple(readers),
+        flows=flows,
+        consumers=(*named, *readers(flows)),
         purge=purge,
         deletes_records=quarantined_records,
         dry_run=dry_run,

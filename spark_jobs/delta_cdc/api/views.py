@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import InvalidConfiguration, PublicationUnreadable
-from delta_cdc.core.publication import GROUP_PROPERTY, Publication
+from delta_cdc.core.publication import GROUP_HASH, GROUP_PROPERTY, Publication, hash_of_group
 from delta_cdc.core.sql import table
 from delta_cdc.core.uris import canonical_uri, is_name
 from delta_cdc.run.publication import published, views_manifest, write_views
@@ -73,11 +73,16 @@ def _old(spark: SparkSession, publication: Publication, schema: str, keep: int) 
         match = pattern.fullmatch(row[0])
         if match is not None and int(match[1]) < publication.number:
             numbers.append(int(match[1]))
+    marks = (
+        f"({GROUP_HASH},{hash_of_group(publication.group)})",
+        # Those of an earlier release.
+        f"({GROUP_PROPERTY},{publication.group})",
+    )
     for number in sorted(numbers, reverse=True)[keep - 1 :]:
         name = f"{schema}_{number}"
         described = spark.sql(f"DESCRIBE SCHEMA EXTENDED {table(name)}").collect()
         # Another schema may have such a name.
-        if any(f"({GROUP_PROPERTY},{publication.group})" in str(row[1]) for row in described):
+        if any(mark in str(row[1]) for row in described for mark in marks):
             yield name
 
 

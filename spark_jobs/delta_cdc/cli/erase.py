@@ -12,14 +12,17 @@ from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import newest_seal, single_driver
 from delta_cdc.cli.pipelines import Chosen, chosen, is_configuration, takes_pipelines
 from delta_cdc.config import load
+from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.validation import ingest_options_of
-from delta_cdc.planning.consumers import Consumer
-from delta_cdc.planning.erasure import Flow, with_downstream
+from delta_cdc.core.variables import expand
+from delta_cdc.planning.erasure import Flow, readers, with_downstream
 from delta_cdc.run.erase import Erasure, run
 
 if TYPE_CHECKING:
     import argparse
+
+    from delta_cdc.planning.consumers import Consumer
 
 
 def add(commands: Any) -> None:
@@ -59,12 +62,15 @@ def _run(arguments: argparse.Namespace) -> int:
     run_id = f"delta-cdc-erase-{uuid.uuid4().hex[:12]}"
     pipelines = chosen(arguments, with_sources=True)
     settings = settings_of(pipelines)
-    everything, consumers = pipelines, tuple[Consumer, ...]()
+    chosen_flows = [_flow(one) for one in pipelines]
+    flows, consumers = tuple(chosen_flows), readers(chosen_flows)
+    unknown: list[str] = []
     if is_configuration(arguments.tables[0]):
         configuration = load(arguments.tables[0])
-        consumers = configuration.consumers()
         everything = [Chosen(table, group) for group, table in configuration.chosen()]
-    flows = with_downstream([_flow(one) for one in pipelines], [_flow(one) for one in everything])
+        flows = with_downstream(chosen_flows, [_flow(one) for one in everything])
+        consumers = tuple(map(_expanded, configuration.consumers()))
+        unknown = [one.pipeline for one in everything if is_template([one.source, one.target])]
     work = Erasure(
         keys=(_key(arguments.keys),),
         flows=flows,
@@ -81,14 +87,19 @@ def _run(arguments: argparse.Namespace) -> int:
             run_id=run_id,
             storage_options=settings["storage_options"],
         )
+    outside = report.outside
+    if unknown:
+        text = (
+            f"Pipelines whose tables contain templates, which only Airflow renders: {', '.join(unknown)}. If "
+            "they read these tables, erase the key there too, with DeltaEraseOperator."
+        )
+        outside = [text, *outside]
     errors = {table: f"{type(error).__name__}: {error}" for table, error in report.errors.items()}
     if arguments.json:
-        print(json.dumps({"tables": report.rows, "outside": report.outside, "errors": errors}, indent=2))
+        print(json.dumps({"tables": report.rows, "outside": outside, "errors": errors}, indent=2))
     else:
         print(report)
-        print(
-            "\n".join(["", "Outside the reach of this command:", *(f"- {text}" for text in report.outside)])
-        )
+        print("\n".join(["", "Outside the reach of this command:", *(f"- {text}" for text in outside)]))
         for table, error in errors.items():
             print(f"{table}: {error}", file=sys.stderr)
     return 1 if errors else 0
@@ -118,12 +129,21 @@ def _key(texts: list[str]) -> dict[str, str]:
     return key
 
 
+def _expanded(one: Consumer) -> Consumer:
+    """Return a consumer with the variables of its tables substituted, or with the error."""
+    try:
+        return replace(one, source=one.source and expand(one.source), target=expand(one.target))
+    except InvalidConfiguration as error:
+        return replace(one, error=error, source=None)
+
+
 def _flow(one: Chosen) -> Flow:
     """Return the tables of a pipeline; of PIPELINE=TARGET, its seal shows whether it is a change log."""
     if one.group is not None:
         given = one.table.arguments
         shadow_of = tuple(given.get("shadow_of") or ())
-        return Flow(one.pipeline, given.get("source"), one.log, one.target, given.get("staging"), shadow_of)
+        source, staging = one.location("source"), one.location("staging")
+        return Flow(one.pipeline, source, one.log, one.target, staging, shadow_of)
     assert one.target is not None
     seal = newest_seal(one.target, one.pipeline)
     source = one.source or (seal.source_uri if seal is not None else None)

@@ -45,17 +45,17 @@ class Chosen:
     @property
     def log(self) -> str | None:
         """Return the change log, if a configuration has one."""
-        return self._location("log")
+        return self.location("log")
 
     @property
     def source(self) -> str | None:
         """Return the table that the target is applied from: the change log, or else the source, or None."""
-        return self.log or self._location("source")
+        return self.log or self.location("source")
 
     @property
     def target(self) -> str | None:
         """Return the target; None if a configuration has only a change log."""
-        return self._location("target")
+        return self.location("target")
 
     @property
     def written(self) -> list[str]:
@@ -67,7 +67,11 @@ class Chosen:
         """Return the options of the object store, if a configuration has any."""
         return self.group.settings.get("storage_options") if self.group is not None else None
 
-    def _location(self, name: str) -> str | None:
+    def location(self, name: str) -> str | None:
+        """Return the table of an argument; None without it.
+
+        :raises InvalidConfiguration: it names an environment variable that is not set here
+        """
         location = self.table.arguments.get(name)
         if not location or self.group is None:
             # A shell has already substituted the variables of a command line.

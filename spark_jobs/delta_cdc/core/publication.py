@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 #: The version of the manifest's JSON. A reader refuses unknown ones.
 FORMAT = 1
-#: The property of a schema of views that names the group; only such schemas are dropped.
-GROUP_PROPERTY = "delta_cdc.group"
+#: The properties of a schema of views: the group, and its hash. Only such schemas are dropped. Spark hides
+#: the value of a property that may be a secret or an address, such as the group url_events.
+GROUP_PROPERTY, GROUP_HASH = "delta_cdc.group", "delta_cdc.groupHash"
 #: What Spark's session catalog refuses in the name of a view.
 _NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
 
@@ -123,7 +125,8 @@ class Publication:
         """
         views = view_names(self.tables)
         name = table(self.schema_of_views(schema))
-        properties = f"{string(GROUP_PROPERTY)} = {string(self.group)}"
+        values = {GROUP_PROPERTY: self.group, GROUP_HASH: hash_of_group(self.group)}
+        properties = ", ".join(f"{string(one)} = {string(value)}" for one, value in values.items())
         yield f"CREATE SCHEMA IF NOT EXISTS {name} WITH DBPROPERTIES ({properties})"
         for pipeline, one in sorted(self.tables.items()):
             location = one.target if is_name(one.target) else hadoop_uri(one.target)
@@ -140,6 +143,11 @@ class Publication:
         views = view_names(self.tables)
         tables = {pipeline: replace(one, view=views[pipeline]) for pipeline, one in self.tables.items()}
         return replace(self, views=self.schema_of_views(schema), tables=tables)
+
+
+def hash_of_group(group: str) -> str:
+    """Return the hash of a group's name (SHA-256, hexadecimal)."""
+    return hashlib.sha256(group.encode()).hexdigest()
 
 
 def view_names(pipelines: Iterable[str]) -> dict[str, str]:

@@ -27,8 +27,19 @@ def key_text_sql(keys: str, name: str) -> str:
 
     :param keys: the SQL of the column ``keys``
     """
-    texts = f"transform_keys(from_json({keys}, 'MAP<STRING, STRING>'), (name, text) -> lower(name))"
-    return f"try_element_at({texts}, lower({string(name)}))"
+    return f"try_element_at({_texts_sql(keys)}, lower({string(name)}))"
+
+
+def has_key_sql(keys: str, name: str) -> str:
+    """Return the SQL of whether a row of a quarantine has a key column; NULL for a row without keys.
+
+    :param keys: the SQL of the column ``keys``
+    """
+    return f"map_contains_key({_texts_sql(keys)}, lower({string(name)}))"
+
+
+def _texts_sql(keys: str) -> str:
+    return f"transform_keys(from_json({keys}, 'MAP<STRING, STRING>'), (name, text) -> lower(name))"
 
 
 def where_rows_are(rows: int, table: str, noun: str = "row") -> str:

@@ -256,7 +256,7 @@ class Standing:
     :param shadow_at: the watermark of the shadow
     :param comparisons: those of this pair that are in effect, newest first
     :param changed_since: whether rows of one of the targets may have changed after the newest comparison
-    :param lacks_erasures: keys were erased from the original's target, and none from the shadow's
+    :param lacks_erasures: keys were erased from the original's target, and not from the shadow's
     """
 
     original_table: TableVersion
@@ -276,8 +276,8 @@ def refusals(pair: Pair, standing: Standing, runs: int = RUNS) -> list[str]:
     found: list[str] = []
     if standing.lacks_erasures:
         found.append(
-            f"Keys were erased from the target of {pair.original}, and none from that of {pair.shadow}: "
-            "erase them there, too (delta-cdc erase)."
+            f"Keys were erased from the target of {pair.original}, and not from that of {pair.shadow}: erase "
+            "them there, too (delta-cdc erase)."
         )
     ours, theirs = standing.original_at, standing.shadow_at
     if ours.table_id != theirs.table_id:

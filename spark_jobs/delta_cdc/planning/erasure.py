@@ -24,6 +24,7 @@ from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.retention import FILE_RETENTION, LOG_RETENTION, milliseconds_of
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.maintenance_commits import MOST_COMMITS, backwards
 from delta_cdc.planning.plan import JobPlan
 from delta_cdc.planning.quarantine import newest_seal
@@ -107,6 +108,15 @@ def with_downstream(chosen: Sequence[Flow], flows: Sequence[Flow]) -> tuple[Flow
         if not more:
             return tuple(found)
         found += more
+
+
+def readers(flows: Iterable[Flow]) -> tuple[Consumer, ...]:
+    """Return the pipelines with targets, as consumers of the tables that they read."""
+    return tuple(
+        Consumer(flow.pipeline, flow.reads, flow.target)
+        for flow in flows
+        if flow.reads is not None and flow.target is not None
+    )
 
 
 def _canonical(table: str) -> str | None:

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.concurrency import both
+from delta_cdc.core.erasure import ledger_of
 from delta_cdc.core.errors import TableNotFound, TargetWithoutWatermark
-from delta_cdc.core.properties import ERASED
+from delta_cdc.core.properties import ERASED, ERASED_COLUMNS
 from delta_cdc.core.shadow import (
     MOST_BYTES,
     Comparison,
@@ -33,6 +34,7 @@ from delta_cdc.planning.seal_chain import Back, SealChain, replaces, restores
 if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
+    from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.reconcile import RecordedWatermark
 
 #: The most comparisons that are looked for.
@@ -132,8 +134,33 @@ async def standing(pair: Pair, storage_options: dict[str, str] | None = None) ->
         shadow_at=theirs.seal.watermark,
         comparisons=found,
         changed_since=changed,
-        lacks_erasures=ERASED in original.configuration and ERASED not in shadow.configuration,
+        lacks_erasures=await _lacks_erasures(original, shadow, storage_options),
     )
+
+
+async def _lacks_erasures(
+    original: TableState, shadow: TableState, storage_options: dict[str, str] | None
+) -> bool:
+    """Return whether keys were erased from the original that the shadow does not remember.
+
+    Each ledger has a secret of its own, so only the numbers of keys can be compared, if the keys have the
+    same columns.
+    """
+    if ERASED not in original.configuration or ERASED not in shadow.configuration:
+        return ERASED in original.configuration
+    ours, theirs = await both(
+        DeltaLog(ledger_of(original.uri), storage_options).snapshot(),
+        DeltaLog(ledger_of(shadow.uri), storage_options).snapshot(),
+    )
+    if _columns_of(ours) != _columns_of(theirs):
+        return False
+    rows, other_rows = await asyncio.to_thread(lambda: (ours.num_rows, theirs.num_rows))
+    return rows is not None and other_rows is not None and rows > other_rows
+
+
+def _columns_of(ledger: TableState) -> str:
+    """Return the key columns of a ledger, as one text."""
+    return ledger.configuration.get(ERASED_COLUMNS, "").lower()
 
 
 async def _targets(pair: Pair, storage_options: dict[str, str] | None) -> tuple[Target, Target]:

@@ -111,7 +111,9 @@ def run(
             if unsearched:
                 noted(
                     row["table"],
-                    f"{unsearched} records are bytes, in which a key may have another form: look at them",
+                    f"{unsearched} records are bytes, in which a key may have another form: look at them"
+                    if place.place == "records"
+                    else f"{unsearched} rows have key columns of other names: look at them",
                 )
 
     erase(owners)

@@ -39,7 +39,7 @@ from delta_cdc.planning import shadow as planning
 from delta_cdc.planning.apply import plan_apply_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from delta_cdc.core.spec import JobResult, Part
     from delta_cdc.core.watermark import Seal
@@ -120,6 +120,10 @@ def located(work: Work) -> Located:
     rows = work.ran(ExchangeSpec(run_id=work.run_id, names=names)).tables
     tables = {row["table_id"]: canonical_uri(row["location"]) for row in rows}
     of_shadow = [one for one in tables if run_sync(_is_of(tables[one], pair.shadow, work.storage_options))]
+    if len(of_shadow) > 1:
+        of_shadow = run_sync(
+            _newest_shadow(pair, {one: tables[one] for one in of_shadow}, work.storage_options)
+        )
     if len(tables) == len(of_shadow) == 1:
         # A crash left both names with the shadow's table. Its log has the location of the other one.
         tables |= run_sync(_compared_with(pair, tables[of_shadow[0]], work.storage_options))
@@ -148,6 +152,36 @@ async def _compared_with(
     return {
         one.original_table.table_id: canonical_uri(one.original_uri) for one in known if one.original_table
     }
+
+
+async def _newest_shadow(
+    pair: Pair, tables: Mapping[str, str], storage_options: dict[str, str] | None
+) -> list[str]:
+    """Return the tables that a shadow fills, without the one that its original took over before.
+
+    The newest shadow was compared with the table of the original. Before its first comparison, its pipeline
+    has not ended.
+
+    :param tables: location of each table in which the shadow's pipeline committed
+    """
+    compared = [
+        one
+        for one, location in tables.items()
+        if tables.keys() & (await _compared_with(pair, location, storage_options)).keys() - {one}
+    ]
+    return compared or [
+        one for one, location in tables.items() if not await _has_ended(pair, location, storage_options)
+    ]
+
+
+async def _has_ended(pair: Pair, location: str, storage_options: dict[str, str] | None) -> bool:
+    """Return whether the original took over a table of its shadow."""
+    try:
+        target = await planning.target_of(location, pair.shadow, storage_options, closed=True)
+    except DeltaCdcError:
+        # Of a seal that is too old to be in the log.
+        return await _is_of(location, pair.original, storage_options)
+    return target.seal.successor == pair.original
 
 
 async def _is_of(location: str, pipeline: str, storage_options: dict[str, str] | None) -> bool:

@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType
 from delta_cdc.core import codec, maintenance_tags
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.erasure import HASH, hash_sql, ledger_of
-from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.errors import ColumnNotFound, InvalidConfiguration
 from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
 from delta_cdc.core.quarantine import key_text_sql
 from delta_cdc.core.sql import PLAN_PREFIX, merge, quote, set_properties, table
@@ -68,9 +68,20 @@ class Ledger:
         :raises ColumnNotFound: the rows lack a key column
         :raises InvalidConfiguration: the type of a key column has no text that can be compared
         """
-        names = states.match(rows.columns, self.columns, "the columns of erased keys", place)
+        names = self.names_in(rows, place)
         texts = [text_sql(quote(name), rows.schema[name].dataType, name) for name in names]
         return F.expr(hash_sql(self.secret, texts))
+
+    def names_in(self, rows: DataFrame, place: str) -> tuple[str, ...]:
+        """Return the key columns as some rows spell them.
+
+        :param place: whose rows they are, for the error
+        :raises ColumnNotFound: the rows lack a key column
+        """
+        try:
+            return states.match(rows.columns, self.columns, "the columns of erased keys", place)
+        except ColumnNotFound as error:
+            raise ColumnNotFound(error.message, remedy=f"{new_names(self.uri, self.columns)}.") from error
 
     def matched(self, rows: DataFrame, place: str, how: str) -> DataFrame:
         """Return the rows of erased keys (``left_semi``), or all others, also those without a key
@@ -88,6 +99,15 @@ class Ledger:
             found, F.col(_ROW) == F.col(_FOUND), "left"
         )
         return joined.withColumn(flag, F.col(_FOUND).isNotNull()).drop(_ROW, _FOUND)
+
+
+def new_names(ledger: str, columns: Sequence[str]) -> str:
+    """Return what to do if key columns got other names, for an error."""
+    return (
+        f"if a key column got another name, give it to the table of erased keys, too, in this order "
+        f"({', '.join(columns)}): ALTER TABLE {table(ledger)} SET TBLPROPERTIES ('{ERASED_COLUMNS}' = "
+        "'[\"<new name>\"]')"
+    )
 
 
 def text_sql(value: str, data_type: DataType, name: str) -> str:
@@ -218,7 +238,7 @@ def delete_again(
         return
     ledger = read(session, ledger_of(uri))
     rows = session.read.format("delta").load(uri)
-    columns = states.match(rows.columns, ledger.columns, "the columns of erased keys", uri)
+    columns = ledger.names_in(rows, uri)
     if not ledger.matched(rows, uri, "left_semi").isEmpty():
         texts = [text_sql(f"t.{quote(name)}", rows.schema[name].dataType, name) for name in columns]
         _delete_keys(session, uri, ledger, texts)

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from delta_cdc import apply_changes, erase_key, explain_row, job, verify_table
 from delta_cdc.cli import main
 from delta_cdc.core.erasure import hash_sql, key_hash, new_secret
-from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
+from delta_cdc.core.errors import ColumnNotFound, DeltaCdcError, InvalidConfiguration, TableNotFound
 from delta_cdc.core.properties import ERASED
 from delta_cdc.core.spellings import BASE64, folded, folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import quote
@@ -644,3 +644,61 @@ pipelines:
     assert "has the columns id" in capsys.readouterr().err
     assert main(["erase", f"flow={flow.log}", "--key", "id=1"]) == 0
     assert [row["id"] for row in rows(spark, flow.log)] == [2]
+
+
+@pytest.mark.slow
+def test_a_key_column_that_got_another_name(spark: SparkSession, tmp_path: Path) -> None:
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    spark.sql(
+        f"CREATE TABLE delta.`{source}` (id INT, v STRING) USING delta TBLPROPERTIES "
+        "('delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    policies = {"schema_evolution": "mirror"}
+
+    def apply(**more: Any) -> Any:
+        return apply_changes(spark, source, target, pipeline="p", policies=policies, **more)
+
+    apply(keys=["id"])
+    erased(spark, Flow("p", source, target=target), key={"id": "2"})
+    apply(keys=["id"])
+    spark.sql(f"ALTER TABLE delta.`{source}` RENAME COLUMN id TO customer_id")
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (4, 'd')")
+    # The remedy of ConfigurationDrift, and that of the ledger.
+    with pytest.raises(ColumnNotFound, match="SET TBLPROPERTIES") as refused:
+        apply(keys=["customer_id"], mode="reset")
+    statement = refused.value.remedy.partition(": ")[2].rstrip(".")
+    spark.sql(statement.replace("<new name>", "customer_id"))
+    apply(keys=["customer_id"], mode="reset")
+    rows = sorted(row[0] for row in spark.read.format("delta").load(target).collect())
+    assert rows == [1, 3, 4]
+    erased(spark, Flow("p", source, target=target), key={"customer_id": "3"})
+    rows = sorted(row[0] for row in spark.read.format("delta").load(target).collect())
+    assert rows == [1, 4]
+
+
+@pytest.mark.slow
+def test_quarantined_rows_of_before_a_rename_of_the_key(spark: SparkSession, tmp_path: Path) -> None:
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    spark.sql(
+        f"CREATE TABLE delta.`{source}` (id INT, v STRING) USING delta TBLPROPERTIES "
+        "('delta.enableChangeDataFeed' = 'true', 'delta.columnMapping.mode' = 'name')"
+    )
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 'a'), (170017, 'Ottilie')")
+    rules = {"short": {"check": "length(v) < 3", "on_break": "quarantine"}}
+    policies = {"schema_evolution": "mirror"}
+
+    def apply(key: str, **more: Any) -> Any:
+        return apply_changes(
+            spark, source, target, pipeline="p", policies=policies, keys=[key], rules=rules, **more
+        )
+
+    apply("id")
+    assert spark.read.format("delta").load(f"{target}__quarantine").count() == 1
+    spark.sql(f"ALTER TABLE delta.`{source}` RENAME COLUMN id TO customer_id")
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (4, 'd')")
+    apply("customer_id", mode="reset")
+    assert "customer_id" in spark.read.format("delta").load(target).columns
+    report = erased(spark, Flow("p", source, target=target), key={"customer_id": "170017"})
+    notes = [row["note"] for row in report.rows]
+    assert notes == ["", "1 rows have key columns of other names: look at them"]

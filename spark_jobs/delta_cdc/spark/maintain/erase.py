@@ -29,6 +29,7 @@ from delta_cdc.core.errors import (
     NotADeltaTable,
 )
 from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
+from delta_cdc.core.quarantine import has_key_sql
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.spellings import BASE64
 from delta_cdc.core.sql import PLAN_PREFIX, quote, set_properties, string, table
@@ -49,8 +50,9 @@ _VIEW = f"{PLAN_PREFIX}erased"
 def run(session: SparkSession, spec: EraseSpec) -> JobResult:
     """Remove the keys of a spec from its table.
 
-    :return: counts ``deleted``; for records also ``found``, if they are only counted, and ``unsearched``,
-        which are of bytes that may have a key in another form. A dry run counts what it would delete
+    :return: counts ``deleted``; for records also ``found``, if they are only counted; and ``unsearched``:
+        records of bytes that may have a key in another form, or rows in quarantine whose key has other
+        columns. A dry run counts what it would delete
     :raises InvalidConfiguration: the value of a key does not fit its column, or the ledger has other columns
     :raises ColumnNotFound: the owner has no such column
     :raises ConcurrentModification: the table was replaced after planning
@@ -94,6 +96,11 @@ def run(session: SparkSession, spec: EraseSpec) -> JobResult:
     rows = session.read.format("delta").load(spec.table_uri)
     deleted = _delete(session, spec, hashes, hash_sql(secret, _parts(spec, owner, rows, names)))
     failpoints.reached("erased")
+    if spec.place == "keys":
+        # Keys whose columns had other names then.
+        lacks = " OR ".join(f"NOT {has_key_sql(quote('keys'), name)}" for name in names)
+        unsearched = session.read.format("delta").load(spec.table_uri).where(lacks).count()
+        return _result(spec, deleted=deleted, unsearched=unsearched)
     return _result(spec, deleted=deleted)
 
 
@@ -232,7 +239,7 @@ def _refuse_other_columns(ledger: erased_keys.Ledger, names: Sequence[str], spec
         raise InvalidConfiguration(
             f"The keys that were erased from {spec.owner} have the columns {', '.join(ledger.columns)}, and "
             f"this key has {', '.join(names)}.",
-            remedy="name exactly those columns.",
+            remedy=f"name exactly those columns; or {erased_keys.new_names(ledger.uri, ledger.columns)}.",
             argument="key",
         )
 
