@@ -67,7 +67,8 @@ def test_a_replay_of_what_is_later_than_allowed(
     apply_changes(spark, log, target, pipeline="p", rules=RULE, **LOG)
     held = spark.read.format("delta").load(f"{target}__quarantine")
     assert held.count() == 1
-    expire_events(spark, log, consumers=[{"pipeline": "p", "target": target}], horizon="10")
+    given: dict[str, Any] = {"consumers": [{"pipeline": "p", "target": target}], "horizon": "10"}
+    expire_events(spark, log, **given)
     more = spark.createDataFrame([(2, "y", "U", 50)], "k int, v string, op string, s int")
     more.write.format("delta").mode("append").save(log)
     apply_changes(spark, log, target, pipeline="p", rules=RULE, **LOG)
