@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from airflow_delta_cdc import announced, publishing
+from airflow_delta_cdc import announced, metrics, publishing
 from airflow_delta_cdc.groups import detect_changes, publish, run_spark, table
 from delta_cdc.run.loop import Services
 from tests.simulator.oracle import MOVING, Violation
@@ -266,7 +266,7 @@ class Group:
                 (run_spark, detecting),
                 (table, detecting),
                 (publish, detecting),
-                (detect_changes, {"emit_lag": _ignored}),
+                (metrics, {"emit_lag": _ignored}),
                 (publishing, {"emit_run": _ignored, "partition_events": _ignored}),
             ),
         ):

@@ -11,8 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.change_log import COLUMNS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.simulator.spark import Session
 
@@ -223,13 +225,18 @@ def value_of(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)
 
 
-def beyond(rows: Frame, held: Frame, own: Column, theirs: Column) -> Frame:
+def beyond(rows: Frame, held: Frame, own: Column, theirs: Column, columns: Sequence[str] = ()) -> Frame:
     """Return the rows that exceed those in ``held``: what ``redelivery.beyond`` computes by a window."""
-    left = Counter(value_of(theirs.of(row)) for row in held.rows)
-    found = []
+    keys = [value_of(theirs.of(row)) for row in held.rows]
+    left, found = Counter(keys), []
+    lists: dict[str, list[Any]] = {}
+    for key, row in zip(keys, held.rows, strict=True):
+        lists.setdefault(key, []).append(row.get(COLUMNS))
     for row in rows.rows:
         key = value_of(own.of(row))
-        if left[key] > 0:
+        listed = lists.get(key, [None])
+        is_more = None not in listed and not {*(row.get(COLUMNS) or columns)} <= set().union(*listed)
+        if left[key] > 0 and not (columns and is_more):
             left[key] -= 1
         else:
             found.append(row)
