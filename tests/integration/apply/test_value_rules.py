@@ -121,6 +121,7 @@ def test_a_row_that_the_target_refuses_is_set_aside_by_a_new_rule(feed: Orders) 
     assert [key for _, key, _ in feed.aside()] == ["3", "4"]
 
 
+@pytest.mark.slow
 def test_a_row_that_the_target_refuses_is_corrected_in_the_source(feed: Orders) -> None:
     """Beside it, another row went to the quarantine before the commit failed."""
     feed.run(QUARANTINE)

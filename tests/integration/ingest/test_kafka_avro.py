@@ -16,7 +16,6 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from delta_cdc import ingest_changes
 from delta_cdc.core.errors import InvalidConfiguration, SourceUnreadable, StoreUnavailable
 from tests.support.schema_registry import Served, serving
-from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -155,9 +154,9 @@ def test_messages(spark: SparkSession, kafka: Broker, registry: Served, tmp_path
 _DOWN = ("/status/503", StoreUnavailable)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("path", "error"),
-    slow_but([_DOWN, ("/status/401", SourceUnreadable), ("/text/html", InvalidConfiguration)], _DOWN),
+    ("path", "error"), [_DOWN, ("/status/401", SourceUnreadable), ("/text/html", InvalidConfiguration)]
 )
 def test_a_registry_that_does_not_answer_stops_the_batch(
     spark: SparkSession, kafka: Broker, registry: Served, tmp_path: Path, path: str, error: type[Exception]
