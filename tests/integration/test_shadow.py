@@ -432,3 +432,16 @@ def test_a_configuration(lake: Lake, capsys: Any) -> None:
     shown = capsys.readouterr().out
     assert f'  target: "{lake.next}"' in shown
     assert "  stored_as_scd_type: 2" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="the remedy takes the live target")
+def test_a_new_shadow_under_the_name_of_the_promoted_one(named: Lake) -> None:
+    """The default location of the name has the promoted table, which the remedy would take over."""
+    lake = named
+    assert lake.both().status == "agreed"
+    promote(lake.work(), runs=1, dry_run=False)
+    lake.spark.sql("DROP TABLE shadows.next")
+    with pytest.raises(PipelineTakenOver) as failed:
+        lake.run_next(shadow_of=None)
+    assert "location" in failed.value.remedy

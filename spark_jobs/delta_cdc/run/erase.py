@@ -15,7 +15,7 @@ from delta_cdc.planning.vacuum import plan_vacuum
 from delta_cdc.run import maintain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from delta_cdc.core.spec import BatchSpec, JobResult, Part
     from delta_cdc.planning.consumers import Consumer
@@ -42,6 +42,12 @@ class Erasure:
     deletes_records: bool = False
     dry_run: bool = False
     single_driver: bool = False
+
+
+_NO_ROW = (
+    "No row has this key: it was erased before, or the tables write it in another way, as a CHAR column, "
+    "whose values end with blanks."
+)
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,13 @@ def run(
             rows[table] |= run_sync(erasure.remains(table, storage_options))
         except DeltaCdcError as error:
             errors.setdefault(table, error)
-    return Report(list(rows.values()), erasure.outside_reach(work.flows), errors, work.dry_run)
+    outside = [*_if_nothing(rows.values(), errors), *erasure.outside_reach(work.flows)]
+    return Report(list(rows.values()), outside, errors, work.dry_run)
+
+
+def _if_nothing(rows: Iterable[Mapping[str, Any]], errors: Mapping[str, DeltaCdcError]) -> Sequence[str]:
+    """Return why no row may have had the key, although all tables were searched."""
+    return () if errors or any(row.get("deleted") for row in rows) else (_NO_ROW,)
 
 
 def _plan(planning: Coroutine[Any, Any, Any]) -> Any:

@@ -702,3 +702,18 @@ def test_quarantined_rows_of_before_a_rename_of_the_key(spark: SparkSession, tmp
     report = erased(spark, Flow("p", source, target=target), key={"customer_id": "170017"})
     notes = [row["note"] for row in report.rows]
     assert notes == ["", "1 rows have key columns of other names: look at them"]
+
+
+@pytest.mark.slow
+def test_an_erasure_without_rows_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    """A CHAR key is padded in the target."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    spark.sql(
+        f"CREATE TABLE delta.`{source}` (code CHAR(5), v STRING) USING delta TBLPROPERTIES "
+        "('delta.enableChangeDataFeed' = 'true')"
+    )
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES ('AB', 'Ottilie'), ('CD', 'b')")
+    apply_changes(spark, source, target, pipeline="p", keys=["code"])
+    report = erased(spark, Flow("p", source, target=target), key={"code": "AB"})
+    left = spark.read.format("delta").load(target).where("rtrim(code) = 'AB'").count()
+    assert (left, report.outside[0].startswith("No row has this key")) == (1, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,13 @@ import pytest
 
 from delta_cdc import apply_changes, expire_events, job
 from delta_cdc.core import failpoints, validation
-from delta_cdc.core.errors import ConsumerUnreadable, InvalidConfiguration, TooLate, VersionsExpired
+from delta_cdc.core.errors import (
+    ConsumerUnreadable,
+    DeltaCdcError,
+    InvalidConfiguration,
+    TooLate,
+    VersionsExpired,
+)
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.spec import ExpireSpec
 from delta_cdc.delta_log.table import run_sync
@@ -38,6 +45,7 @@ from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -407,3 +415,46 @@ def test_a_sequence_of_times_and_a_consumer_of_rows(spark: SparkSession, tmp_tab
     apply_changes(spark, log, copy, pipeline="c", insert_only=True)
     with pytest.raises(InvalidConfiguration, match="as rows, not as events"):
         expire_events(spark, log, consumers=[*consumers, {"pipeline": "c", "target": copy}], keep="1 day")
+
+
+RULE = {"short": {"check": "length(v) < 3", "on_break": "quarantine"}}
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="a replay computes keys without what expired")
+@pytest.mark.parametrize(
+    ("events", "history"),
+    [
+        ([("a", 5), ("wrong", 6), ("c", 8)], [("a", 5, 6), ("wrong", 6, 8), ("c", 8, None)]),
+        ([("a", 5), ("wrong", 6)], [("a", 5, 6), ("wrong", 6, None)]),
+    ],
+    ids=["closed", "spanning"],
+)
+def test_a_replay_of_what_is_later_than_allowed(
+    spark: SparkSession, tmp_path: Path, events: Any, history: Any
+) -> None:
+    log, target = str(tmp_path / "log"), str(tmp_path / "target")
+    spark.sql(
+        f"CREATE TABLE delta.`{log}` (k INT, v STRING, op STRING, s INT) USING delta "
+        "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"
+    )
+    rows = [(1, v, "U", s) for v, s in events] + [(2, "z", "U", 40)]
+    spark.createDataFrame(rows, "k int, v string, op string, s int").write.format("delta").mode(
+        "append"
+    ).save(log)
+    apply_changes(spark, log, target, pipeline="p", rules=RULE, **LOG)
+    held = spark.read.format("delta").load(f"{target}__quarantine")
+    assert held.count() == 1
+    given: dict[str, Any] = {"consumers": [{"pipeline": "p", "target": target}], "horizon": "10"}
+    expire_events(spark, log, **given)
+    more = spark.createDataFrame([(2, "y", "U", 50)], "k int, v string, op string, s int")
+    more.write.format("delta").mode("append").save(log)
+    apply_changes(spark, log, target, pipeline="p", rules=RULE, **LOG)
+    with suppress(DeltaCdcError):
+        apply_changes(
+            spark, log, target, pipeline="p", rules={}, mode="repair", repair={"quarantined": True}, **LOG
+        )
+    left = spark.read.format("delta").load(f"{target}__quarantine").count()
+    found = spark.read.format("delta").load(target).where("k = 1").orderBy("__START_AT")
+    found = [tuple(row) for row in found.select("v", "__START_AT", "__END_AT").collect()]
+    assert found == history or (left == 1 and found[0][0] == "a"), (found, left)
