@@ -12,7 +12,12 @@ import pytest
 from delta_cdc import apply_changes, erase_key, job
 from delta_cdc.cli import main
 from delta_cdc.core import codec
-from delta_cdc.core.errors import ConcurrentModification, PipelineTakenOver, PromotionRefused
+from delta_cdc.core.errors import (
+    ConcurrentModification,
+    PipelineTakenOver,
+    PromotionRefused,
+    TableNameMoved,
+)
 from delta_cdc.core.shadow import Comparison, Pair
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.shadow import comparisons
@@ -435,13 +440,14 @@ def test_a_configuration(lake: Lake, capsys: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="the remedy takes the live target")
 def test_a_new_shadow_under_the_name_of_the_promoted_one(named: Lake) -> None:
-    """The default location of the name has the promoted table, which the remedy would take over."""
+    """The default location of the name has the promoted table."""
     lake = named
     assert lake.both().status == "agreed"
     promote(lake.work(), runs=1, dry_run=False)
     lake.spark.sql("DROP TABLE shadows.next")
-    with pytest.raises(PipelineTakenOver) as failed:
+    with pytest.raises(TableNameMoved, match=r"has the table shadows\.now") as failed:
         lake.run_next(shadow_of=None)
-    assert "location" in failed.value.remedy
+    assert "'target_location'" in failed.value.remedy
+    lake.run_next(shadow_of=None, layout={"target_location": str(lake.folder / "beside")})
+    assert catalog.existing_detail(lake.spark, "shadows.next")["location"].endswith("/beside")

@@ -57,6 +57,27 @@ def test_the_table(tmp_path: Path, capsys: Any) -> None:
     assert "paid" not in text
 
 
+@pytest.mark.parametrize("format_", ["json", "csv", "parquet"])
+def test_columns_that_the_schema_leaves_out(tmp_path: Path, capsys: Any, format_: str) -> None:
+    """A warning names them; not those that the options use, exclude or know as a description."""
+    row = {"id": 1, "state": "new", "discount": 3, "Note": "x", "op": "I", "lsn": 100, "secret": "y"}
+    path = tmp_path / f"orders.{format_}"
+    if format_ == "parquet":
+        pq.write_table(pa.Table.from_pylist([row]), path)
+    elif format_ == "csv":
+        path.write_text("\n".join(",".join(map(str, part)) for part in (row, row.values())) + "\n")
+    else:
+        lines_of(path, [row])
+    options = {**OPTIONS, "except_column_list": ["secret"]}
+    given = ("--schema", "id BIGINT, state STRING", "--format", format_)
+    header = ("--format-options", '{"header": "true"}') if format_ == "csv" else ()
+    assert decode(path, *given, *header, options=options) == 0
+    assert "schema leaves out the column(s) 'Note', 'discount' of the records." in capsys.readouterr().out
+    whole = ("--schema", "id BIGINT, state STRING, discount INT, note STRING", "--format", format_)
+    assert decode(path, *whole, *header, options=options) == (1 if format_ == "json" else 0)
+    assert "leaves out" not in capsys.readouterr().out
+
+
 def test_nested_and_binary_values(tmp_path: Path, capsys: Any) -> None:
     """They are shown as JSON and in base64, in a table as in JSON."""
     inner = {"type": "record", "name": "I", "fields": [{"name": "a", "type": ["null", "int"]}]}

@@ -18,6 +18,7 @@ from delta_cdc.delta_log.table import run_sync
 from delta_cdc.ingest import adapters, ddl, formats, local
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE
+from delta_cdc.ingest.layout import dropped_text
 from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records.compression import FIRST_BYTES, flaw
@@ -65,6 +66,44 @@ def add(commands: Any) -> None:
 
 
 def _decode(arguments: argparse.Namespace) -> int:
+    reading, rows, dropped = _read(arguments)
+    rejects = [row for row in rows if row[REASON] is not None]
+    events = [row for row in rows if row[REASON] is None and row[OP] != IGNORE]
+    ignored = len(rows) - len(events) - len(rejects)
+    columns = {name: str(kind) for name, kind in reading.columns}
+    if arguments.json:
+        found = {"columns": columns, "events": events, "ignored": ignored, "rejects": rejects}
+        print(json.dumps({**found, "dropped": dropped}, default=_text, indent=2))
+        return 1 if rejects else 0
+    print(
+        f"{plural(len(events), 'event')}, {ignored} ignored, {plural(len(rejects), 'record')} for quarantine"
+    )
+    if columns:
+        print("\nColumns of the change log:\n" + grid([{"column": n, "type": t} for n, t in columns.items()]))
+    if dropped:
+        print(f"\n{dropped_text(dropped)}.")
+    if events:
+        print(f"\nEvents{'' if len(events) <= arguments.rows else f' (the first {arguments.rows})'}:")
+        print(grid([_shown(row, columns) for row in events[: arguments.rows]]))
+    _show_rejects(rejects, reading)
+    return 1 if rejects else 0
+
+
+def _show_rejects(rejects: list[dict[str, Any]], reading: Reading) -> None:
+    """Print samples of what is no event, by reason, and the adapter that it may be for."""
+    for reason, count in Counter(row[REASON] for row in rejects).most_common():
+        print(f"\n{plural(count, 'record')}: {clipped(reason, _WIDEST)}")
+        for row in [row for row in rejects if row[REASON] == reason][:_SAMPLES]:
+            print(f"  {_place(row)}{clipped(row[RAW] or '', _WIDEST)}")
+    adapter = likely_adapter([row[RAW] for row in rejects[:_SAMPLES] if row[RAW] is not None])
+    chosen = f"{reading.adapter} (adapter_options unwrapped)"
+    is_chosen = adapter == (chosen if reading.adapter_options.get("unwrapped") else reading.adapter)
+    if adapter is not None and not is_chosen:
+        print(f"\nThe records look as if they were for --adapter {adapter}.")
+
+
+def _read(arguments: argparse.Namespace) -> tuple[Reading, list[dict[str, Any]], tuple[str, ...]]:
+    """Return how the file is read, the rows that it becomes, and the columns that ``--schema`` leaves out."""
     reading, declared = _reading(arguments)
     try:
         _refuse_container(arguments.file, arguments.format)
@@ -76,6 +115,7 @@ def _decode(arguments: argparse.Namespace) -> int:
             hint = f"use --adapter {adapter}" if adapter is not None else error.remedy
             raise ColumnNotFound(error.message, remedy=hint) from error
         rows = local.rows_of_file(reading, arguments.file)
+        return reading, rows, local.dropped(reading, arguments.file, declared, rows) if declared else ()
     except FileDamaged as error:
         raise SourceUnreadable(f"{error}.", remedy="deliver the whole file again.") from error
     except (OSError, EOFError) as error:
@@ -83,32 +123,6 @@ def _decode(arguments: argparse.Namespace) -> int:
             f"{arguments.file} cannot be read: {getattr(error, 'strerror', None) or error}.",
             remedy="name a file of this machine, with the ending of its compression (.gz, .bz2 or .zst).",
         ) from error
-    events = [row for row in rows if row[REASON] is None and row[OP] != IGNORE]
-    rejects = [row for row in rows if row[REASON] is not None]
-    ignored = len(rows) - len(events) - len(rejects)
-    columns = {name: str(kind) for name, kind in reading.columns}
-    if arguments.json:
-        print(json.dumps({"columns": columns, "events": events, "ignored": ignored, "rejects": rejects},
-                         default=_text, indent=2))  # fmt: skip
-        return 1 if rejects else 0
-    print(
-        f"{plural(len(events), 'event')}, {ignored} ignored, {plural(len(rejects), 'record')} for quarantine"
-    )
-    if columns:
-        print("\nColumns of the change log:\n" + grid([{"column": n, "type": t} for n, t in columns.items()]))
-    if events:
-        print(f"\nEvents{'' if len(events) <= arguments.rows else f' (the first {arguments.rows})'}:")
-        print(grid([_shown(row, columns) for row in events[: arguments.rows]]))
-    for reason, count in Counter(row[REASON] for row in rejects).most_common():
-        print(f"\n{plural(count, 'record')}: {clipped(reason, _WIDEST)}")
-        for row in [row for row in rejects if row[REASON] == reason][:_SAMPLES]:
-            print(f"  {_place(row)}{clipped(row[RAW] or '', _WIDEST)}")
-    adapter = likely_adapter([row[RAW] for row in rejects[:_SAMPLES] if row[RAW] is not None])
-    chosen = f"{arguments.adapter} (adapter_options unwrapped)"
-    is_chosen = adapter == (chosen if reading.adapter_options.get("unwrapped") else arguments.adapter)
-    if adapter is not None and not is_chosen:
-        print(f"\nThe records look as if they were for --adapter {adapter}.")
-    return 1 if rejects else 0
 
 
 def _reading(arguments: argparse.Namespace) -> tuple[Reading, Type | None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -54,6 +55,8 @@ OTHERS = "_others"
 NOT_WHOLE = "a key change without the whole row"
 #: Shapes of records that are remembered. Tables have few; documents may have endlessly many.
 _MOST_SHAPES = 5_000
+#: Names of members outside of ``schema`` that an Arrow batch reports.
+_MOST_DROPPED = 100
 #: Digits of a decimal whose schema names no precision.
 _MOST_DIGITS = 38
 #: Rows of an Arrow batch. Spark's own batches may become larger here, because a record may have many events.
@@ -68,10 +71,12 @@ class Found:
 
     :param seen: of values without a type
     :param typed: types that the records themselves give
+    :param dropped: names of members that ``schema`` leaves out
     """
 
     seen: dict[str, infer.Seen] = field(default_factory=dict)
     typed: dict[str, Type] = field(default_factory=dict)
+    dropped: set[str] = field(default_factory=set)
 
     def take(self, name: str, value: Any, encoding: Encoding | None) -> None:
         """Add a value."""
@@ -99,22 +104,25 @@ class Found:
             self.seen[name] = self.seen[name].merged(seen) if name in self.seen else seen
         for name, kind in other.typed.items():
             self.typed[name] = infer.common(self.typed[name], kind) if name in self.typed else kind
+        self.dropped |= other.dropped
 
     def __bool__(self) -> bool:
         """Return whether anything was found."""
-        return bool(self.seen or self.typed)
+        return bool(self.seen or self.typed or self.dropped)
 
     def to_text(self) -> str:
         """Return it as JSON, which partitions send to the driver."""
         seen = {name: part.to_json() for name, part in self.seen.items()}
-        return json.dumps({"seen": seen, "typed": {name: to_json(kind) for name, kind in self.typed.items()}})
+        typed = {name: to_json(kind) for name, kind in self.typed.items()}
+        return json.dumps({"seen": seen, "typed": typed, "dropped": sorted(self.dropped)})
 
     @staticmethod
     def of_text(text: str) -> Found:
         """Return what :meth:`to_text` wrote."""
         value = codec.parsed(text, most_bytes=sys.maxsize)
         seen = {name: infer.Seen.of_json(part) for name, part in value["seen"].items()}
-        return Found(seen, {name: of_json(kind) for name, kind in value["typed"].items()})
+        typed = {name: of_json(kind) for name, kind in value["typed"].items()}
+        return Found(seen, typed, set(value["dropped"]))
 
 
 # -- shapes --------------------------------------------------------------------------------------
@@ -148,6 +156,8 @@ class Shapes:
         self._growing = {name for name, kind in reading.columns if kind.is_nested}
         self._known: dict[tuple[str, ...], _Shape] = {}
         self.carried: list[list[str]] = []
+        #: Members that ``schema`` leaves out, since they were last taken.
+        self.dropped: set[str] = set()
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def of(self, row: Mapping[str, Any]) -> _Shape:
@@ -204,6 +214,7 @@ class Shapes:
             twice = next(name for name in others if lowered.count(name.lower()) > 1)
             reason = reason or f"two columns whose names differ in case only: {twice}"
         if reading.declared:
+            self._drop(others)
             others = []
             unknown: tuple[str, ...] = ()
         else:
@@ -214,6 +225,10 @@ class Shapes:
         present = {member: column for column, member in by_column.items()}
         carried = [present.get(member, member) for member in members if member in present or member in others]
         return _Shape(names, self.carrying(carried), unknown, reason, None not in names)
+
+    def _drop(self, members: Iterable[str]) -> None:
+        """Note members that ``schema`` leaves out."""
+        self.dropped.update(islice(members, _MOST_DROPPED - len(self.dropped)))
 
 
 # -- rows ----------------------------------------------------------------------------------------
@@ -387,6 +402,7 @@ class Maker:
             raw_text(raw) if keeps or reason is not None else None
             for raw, reason in zip(rows.raws, reasons, strict=True)
         ]
+        self._found.dropped, self._shapes.dropped = self._shapes.dropped, set()
         unknown: list[str | None] = [None] * len(ops)
         if self._found:
             at = 0 if kept is None else kept[0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.column_lists import did_you_mean
@@ -13,7 +15,7 @@ from delta_cdc.ingest import infer
 from delta_cdc.ingest.types import STRING, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from delta_cdc.ingest.batch import Found
     from delta_cdc.ingest.record import Adapter
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
 #: Names that a column of the payload cannot have: no apply could read them, as Delta's change data feed adds
 #: columns of these names.
 _RESERVED = (*LOG_COLUMNS, *METADATA_COLUMNS)
+
+
+#: The most columns that a warning lists.
+_MOST_SHOWN = 10
 
 
 class Layout(NamedTuple):
@@ -85,6 +91,27 @@ def layout(
         order = {name.lower(): at for at, name in reversed(list(enumerate(new)))}
     in_order = sorted(types.items(), key=lambda item: order[item[0].lower()])
     return _split(in_order, adapter, keys, excluded)
+
+
+def dropped(
+    adapter: Adapter, schema: Type, seen: Iterable[str], adapter_options: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Return the members of records that ``schema`` leaves out and no option mentions, in order.
+
+    :param seen: names of members
+    """
+    options = json.dumps(dict(adapter_options), default=str).lower()
+    known = {*re.findall(r"[^\W]+", options), *(name.lower() for name, _ in schema.fields)}
+    return tuple(sorted(name for name in seen if name.lower() not in known and not adapter.describes(name)))
+
+
+def dropped_text(names: Sequence[str]) -> str:
+    """Return a warning of columns that ``schema`` leaves out."""
+    shown = ", ".join(map(repr, names[:_MOST_SHOWN])) + (", …" if len(names) > _MOST_SHOWN else "")
+    return (
+        f"The option schema leaves out the column(s) {shown} of the records. To take them, add them to it; "
+        "otherwise list them in adapter_options, as except_column_list"
+    )
 
 
 def _split(

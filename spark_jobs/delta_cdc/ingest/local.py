@@ -8,11 +8,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from delta_cdc.ingest import sources
-from delta_cdc.ingest.batch import Found, Maker, found_of, of_arrow
+from delta_cdc.ingest.batch import UNKNOWN, Found, Maker, found_of, of_arrow
+from delta_cdc.ingest.layout import dropped as left_out
 from delta_cdc.ingest.layout import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from delta_cdc.ingest.reading import Reading
@@ -98,6 +99,20 @@ def complete(reading: Reading, path: Path, declared: Type | None) -> Reading:
         reading.made_adapter(), declared, None, given, found, keys=reading.keys, excluded=excluded
     )
     return reading.with_columns(columns, others)
+
+
+def dropped(
+    reading: Reading, path: Path, declared: Type, rows: Sequence[Mapping[str, Any]]
+) -> tuple[str, ...]:
+    """Return the members of a file's records that ``schema`` leaves out.
+
+    :param rows: from :func:`rows_of_file`
+    """
+    found = Found()
+    for text in (row[UNKNOWN] for row in rows if row[UNKNOWN] is not None):
+        found.merge(Found.of_text(text))
+    given = [name for name, _ in _columns_of(path)] if reading.is_columnar else []
+    return left_out(reading.made_adapter(), declared, {*found.dropped, *given}, reading.adapter_options)
 
 
 def rows_of_file(reading: Reading, path: Path) -> list[dict[str, Any]]:

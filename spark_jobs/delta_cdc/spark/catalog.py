@@ -94,7 +94,8 @@ def target_of(session: SparkSession, target: TargetName) -> dict[str, Any]:
 
     :return: ``{table, table_id, location, recorded}``: ``recorded`` is the name that the table recorded;
         ``table_id`` is "" if no table has the name
-    :raises TableNameMoved: the name has another location than ``target.location``
+    :raises TableNameMoved: the name has another location than ``target.location``, or its location has a
+        table of another name
     :raises TableNameGone: the table at the location was registered under this name before
     :raises TableNotFound: the catalog has no such schema, the schema has no location, or the catalog is in
         the application's memory
@@ -160,7 +161,7 @@ def registered(session: SparkSession, name: str, location: str, comment: str = "
 
     :return: id of the table that has the name now; "" if no table lies at the location
     :raises TableNameGone: the table was registered under this name before
-    :raises TableNameMoved: another table got the name at the same moment
+    :raises TableNameMoved: the table has another name, or another table got the name at the same moment
     :raises NotADeltaTable: files lie at the location, but no Delta table
     """
     uri = spark_uri(location)
@@ -169,6 +170,7 @@ def registered(session: SparkSession, name: str, location: str, comment: str = "
         return ""
     if detail["properties"].get(CATALOG_NAME) == name:
         raise _gone(name, location)
+    _refuse_named(session, name, location, detail)
     commented = f" COMMENT {string(comment)}" if comment else ""
     session.sql(f"CREATE TABLE IF NOT EXISTS {table(name)} USING delta{commented} LOCATION {string(uri)}")
     found = delta_detail(session, name, remedy=_REMEDY)
@@ -205,6 +207,18 @@ def _refuse_other(name: str, location: str, expected: str, whose: str) -> None:
             remedy="find out which of the two tables is right. The next run looks up the name again, and "
             "only writes to a table that is empty or has the watermark of this pipeline. To continue with "
             "the other table, use its location instead of the name.",
+        )
+
+
+def _refuse_named(session: SparkSession, name: str, location: str, detail: dict[str, Any]) -> None:
+    """Refuse a name for a table that the catalog has under another one, as after a promotion by names."""
+    other = detail["properties"].get(CATALOG_NAME)
+    found = existing_detail(session, other) if other else None
+    if found is not None and found["id"] == detail["id"]:
+        raise TableNameMoved(
+            f"The catalog has no {name}, and {location}, where it would be created, has the table {other}.",
+            remedy="take another name, or say where to create it: layout={'target_location': '<path or "
+            f"URI>'}}. To write to that table, name it: {other}.",
         )
 
 

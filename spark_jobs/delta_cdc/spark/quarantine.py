@@ -10,6 +10,7 @@ replaces them.
 from __future__ import annotations
 
 import json
+import logging
 from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from delta_cdc.ingest.records.csv import UNCLOSED
 from delta_cdc.spark import catalog
 from delta_cdc.spark.apply.refusals import NULL_KEY
 from delta_cdc.spark.apply.rows import RAW as SOURCE_ROW
-from delta_cdc.spark.apply.sequences import as_text
+from delta_cdc.spark.apply.sequences import as_text, is_below_sql
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.ingest import redelivery
 from delta_cdc.spark.sealed.commit import (
@@ -46,12 +47,15 @@ from delta_cdc.spark.sealed.constraints import Destination
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import ApplySpec, IngestSpec, SourceFile
     from delta_cdc.core.spellings import Kind
     from delta_cdc.core.steps import Step
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.apply.prepared_step import StepContext
     from delta_cdc.spark.apply.rows import Shape
+
+log = logging.getLogger(__name__)
 
 #: Name -> type. ``raw`` is the record's text or the source's row as JSON; it is NULL for an unreadable file.
 #: Only an apply sets ``keys`` (JSON: the key columns as text), ``sequence`` and the versions; only an ingest
@@ -226,19 +230,43 @@ def with_held(context: StepContext, events: DataFrame, shape: Shape) -> DataFram
 
     :param events: with the row of the source (:data:`~delta_cdc.spark.apply.rows.RAW`)
     """
-    uri = context.spec.quarantine_uri
-    if not uri or not catalog.has_table(context.session, uri):
+    held = _held(context)
+    if held is None:
         return events.withColumn(HELD, F.lit(False))
-    texts = [_key_text(F.col(quote(key)), events.schema[key].dataType).alias(key) for key in shape.keys]
-    identity = (F.to_json(F.struct(*texts), AS_JSON), F.to_json(F.col(SOURCE_ROW), AS_JSON))
-    own = _same(_identity(*identity), [F.col(f"held.{name}") for name in _IDENTITY])
-    stored = _identity(F.col("keys"), F.col("raw"))
-    named = [column.alias(name) for column, name in zip(stored, _IDENTITY, strict=True)]
-    held = rows_of(context.session, uri, context.spec.pipeline).select(*named).distinct()
     joined = events.alias("events").join(
-        held.withColumn(_THERE, F.lit(True)).alias("held"), on=own, how="left"
+        held.withColumn(_THERE, F.lit(True)).alias("held"), on=_is_held(events, shape), how="left"
     )
     return joined.withColumn(HELD, F.coalesce(_THERE, F.lit(False))).select("events.*", HELD)
+
+
+def without_held(context: StepContext, events: DataFrame, shape: Shape, condition: Column) -> DataFrame:
+    """Return events without those that fulfil a condition and that the quarantine has.
+
+    :param events: see :func:`with_held`
+    """
+    held = _held(context)
+    if held is None:
+        return events
+    on = [*_is_held(events, shape), condition]
+    return events.alias("events").join(held.alias("held"), on=on, how="left_anti")
+
+
+def _held(context: StepContext) -> DataFrame | None:
+    """Return what identifies the rows in quarantine; None without a table."""
+    # The table may be of earlier runs, whose options set rows aside.
+    uri = quarantine_of(context.spec.target_uri)
+    if not catalog.has_table(context.session, uri):
+        return None
+    stored = _identity(F.col("keys"), F.col("raw"))
+    named = [column.alias(name) for column, name in zip(stored, _IDENTITY, strict=True)]
+    return rows_of(context.session, uri, context.spec.pipeline).select(*named).distinct()
+
+
+def _is_held(events: DataFrame, shape: Shape) -> list[Column]:
+    """Return whether an event (``events``) is the same as a row in quarantine (``held``)."""
+    texts = [_key_text(F.col(quote(key)), events.schema[key].dataType).alias(key) for key in shape.keys]
+    identity = (F.to_json(F.struct(*texts), AS_JSON), F.to_json(F.col(SOURCE_ROW), AS_JSON))
+    return _same(_identity(*identity), [F.col(f"held.{name}") for name in _IDENTITY])
 
 
 def rows(
@@ -413,14 +441,54 @@ def keys_of(
     return key_rows.distinct()
 
 
-def forget(session: SparkSession, uri: str, pipeline: str, below_seal: int, since: int | None = None) -> None:
+def out_of_reach(options: ApplyOptions, step: Step, shape: Shape | None) -> str | None:
+    """Return which rows of a quarantine no replay can apply, as SQL; None if there are none.
+
+    Below the allowed lateness, a history no longer changes, and events that it was made of may have expired.
+    """
+    if options.stored_as_scd_type != 2 or not step.horizons or shape is None or shape.order_type is None:
+        return None
+    return f"coalesce({is_below_sql('sequence', step.horizons[-1][1], shape.order_type)}, false)"
+
+
+def count_left(context: StepContext, shape: Shape) -> None:
+    """Count the rows that a replay leaves in quarantine (:func:`out_of_reach`) as set aside, and log why."""
+    condition = out_of_reach(context.options, context.step, shape)
+    if condition is None:
+        return
+    spec, bound = context.spec, context.step.horizons[-1][1]
+    left = rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(
+        f"{condition} AND reason <> {string(NULL_KEY)} AND seal < {context.step.seal_number}"
+    )
+    number = left.count()
+    context.count(quarantined=number)
+    if number:
+        log.warning(
+            "%d event(s) stay in %s: their sequence is below %s, the lateness horizon, and a history does "
+            "not change below it. Deliver them with a newer sequence, or delete them there",
+            *(number, spec.quarantine_uri, bound),
+        )
+
+
+def forget(
+    session: SparkSession,
+    uri: str,
+    pipeline: str,
+    below_seal: int,
+    since: int | None = None,
+    *,
+    unless: str | None = None,
+) -> None:
     """Delete the replayed rows: those with a key whose seal is below ``below_seal``.
 
     :param since: the version since which rows were applied again; None: all were
+    :param unless: which rows the replay left, see :func:`out_of_reach`
     """
     replayed = f"reason <> {string(NULL_KEY)}"
     if since is not None:
         replayed += f" AND commit_version >= {since}"
+    if unless is not None:
+        replayed += f" AND NOT {unless}"
     _delete(session, uri, pipeline, below_seal, replayed)
 
 

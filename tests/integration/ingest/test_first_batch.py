@@ -98,3 +98,27 @@ def test_a_wider_type_in_the_records_widens_the_log(
     assert rows.schema["qty"].dataType == T.LongType()
     found = {row["id"]: row["qty"] for row in rows.collect()}
     assert found == {1: 7, 2: 5_000_000_000, 3: 8, 4: 6_000_000_000, 5: 9}
+
+
+def test_a_warning_lists_the_columns_that_the_schema_leaves_out(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In lines, whose names the executors see; in columns; not again for a file without such a column."""
+    rows = [{"id": 1, "v": "a", "price": 2, "n": 1}, {"id": 2, "v": "b", "n": 2}]
+    given: dict[str, Any] = {"keys": ["id"], "schema": "id INT, v STRING"}
+    given["adapter_options"] = {"sequence_by": "n"}
+    for format_name in ("json", "parquet"):
+        landing, warned = tmp_path / format_name, []
+        landing.mkdir()
+        for number, row in enumerate(rows):
+            path = landing / f"{number}.{format_name}"
+            if format_name == "json":
+                path.write_text(json.dumps(row) + "\n")
+            else:
+                pq.write_table(pa.Table.from_pylist([row]), path)
+            caplog.clear()
+            log = str(tmp_path / f"{format_name}_log")
+            done = ingest_changes(spark, str(landing), log, pipeline="p", format=format_name, **given)
+            assert done.counts["events"] == 1
+            warned.append([one for one in caplog.messages if "leaves out the column(s) 'price' of" in one])
+        assert [len(messages) for messages in warned] == [1, 0]

@@ -176,7 +176,9 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
             # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.read.staging.uri)}")
         if step.read.quarantined:
-            quarantine.forget(session, spec.quarantine_uri, spec.pipeline, step.seal_number, step.read.since)
+            unless = quarantine.out_of_reach(spec.options, step, prepared.shape)
+            number, since = step.seal_number, step.read.since
+            quarantine.forget(session, quarantine_uri, spec.pipeline, number, since, unless=unless)
 
     def dry_run(self) -> JobResult:
         """Report what the first step with rows would do; count the later steps, which depend on its commit.

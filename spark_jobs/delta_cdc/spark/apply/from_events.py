@@ -7,7 +7,7 @@ events in the log; if a truncate is late, or a log is loaded or reloaded, all ke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -450,7 +450,12 @@ def desired_entries(
     :param earlier: rows of the target that are older than the events
     """
     options = context.options
-    source_events = events.of_step(context, all_rows(context))
+    source_events = events.of_step(context, all_rows(context), keep_raw=context.has_history)
+    bound = _lateness_bound(context, shape)
+    if context.has_history and bound is not None:
+        # The history below the bound was made without what the quarantine has, and it stays.
+        rows, is_below = source_events.rows, F.col(states.SEQUENCE) < bound
+        source_events = replace(source_events, rows=quarantine.without_held(context, rows, shape, is_below))
     valid = source_events.rows.where(F.col(events.REASON).isNull())
     is_truncate = F.col(events.KIND) == TRUNCATE
     key_events, held = _key_events(context, selection, source_events, shape, pruning, counts=batch is None)
@@ -459,6 +464,7 @@ def desired_entries(
     if context.step.read.quarantined:
         # Events that are still invalid stay in the quarantine, under the new seal. It has no discarded ones.
         is_invalid = F.col(events.REASON) != refusals.LATE
+        quarantine.count_left(context, shape)
         invalid = selection.of(source_events.rows.where(is_invalid), shape)
         quarantine.set_aside(context, invalid, shape, F.col(events.REASON))
     if batch is not None:

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from pyspark.sql.types import DataType
 
 from delta_cdc.core import codec
+from delta_cdc.core.sql import string
 
 
 def as_text(value: Column, data_type: DataType) -> Column:
@@ -32,6 +33,25 @@ def from_text(text: str, data_type: DataType) -> Column:
         return F.lit(text).cast(data_type)
     parts = zip(codec.parsed(text), data_type.fields, strict=True)
     return F.struct(*[F.lit(part).cast(field.dataType).alias(field.name) for part, field in parts])
+
+
+def is_below_sql(text: str, bound: str, data_type: DataType) -> str:
+    """Return the SQL of whether a sequence value is below a bound; NULL for a text of another type.
+
+    :param text: SQL of the text
+    :param bound: the bound's text
+    """
+    return f"{_value_sql(text, data_type)} < {_value_sql(string(bound), data_type)}"
+
+
+def _value_sql(text: str, data_type: DataType) -> str:
+    if not isinstance(data_type, T.StructType):
+        return f"try_cast({text} AS {data_type.simpleString()})"
+    parts = [
+        f"try_cast(get(from_json({text}, 'array<string>'), {index}) AS {field.dataType.simpleString()})"
+        for index, field in enumerate(data_type.fields)
+    ]
+    return f"struct({', '.join(parts)})"
 
 
 def greater(

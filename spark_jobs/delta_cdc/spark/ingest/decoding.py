@@ -21,7 +21,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.reader_options import is_true, option
 from delta_cdc.ingest import adapters, formats, sources
 from delta_cdc.ingest.batch import UNKNOWN, Found, found_of, ids_of, output_type, read_of, rows_of
-from delta_cdc.ingest.layout import Layout, layout
+from delta_cdc.ingest.layout import Layout, dropped, layout
 from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.records.avro import MOST_SCHEMAS, SchemaId
 from delta_cdc.ingest.types import STRING, Type
@@ -168,6 +168,13 @@ class Decoding:
         """Take what records showed of columns that were not known."""
         for text in found:
             self._found.merge(Found.of_text(text))
+
+    def dropped(self) -> tuple[str, ...]:
+        """Return the members of the records, as far as they are read, that ``schema`` leaves out."""
+        if self._declared is None:
+            return ()
+        seen = {*self._found.dropped, *self._given}
+        return dropped(self.adapter, self._declared, seen, self._reading.adapter_options)
 
     def layout(self) -> Layout:
         """Return the columns that are known by now."""

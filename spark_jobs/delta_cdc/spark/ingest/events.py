@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.text_table import plural
 from delta_cdc.ingest import batch
+from delta_cdc.ingest.layout import dropped_text
 from delta_cdc.spark import erased_keys
 from delta_cdc.spark.apply.refusals import LATE
 from delta_cdc.spark.apply.schema import lacking, widening
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.spec import IngestSpec
     from delta_cdc.spark.ingest.decoding import Decoding
+
+log = logging.getLogger(__name__)
 
 #: Why a row is an invalid event, and whether an earlier batch may contain the row.
 _REASON, _AGAIN = f"{PLAN_PREFIX}reason", f"{PLAN_PREFIX}again"
@@ -115,6 +119,8 @@ def prepared(
         decoding.learn(found)
         if decoding.layout() == layout:
             break
+    if names := decoding.dropped():
+        log.warning("%s: %s", spec.source_uri, dropped_text(names))
     problem = decoding.adapter.problem
     if problem is not None and not rows.where(F.col(_REASON) == problem.message).isEmpty():
         raise problem
