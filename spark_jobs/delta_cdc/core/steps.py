@@ -329,6 +329,11 @@ class Step:
         """Return the options and the data that the state before the step records."""
         return self.before.configuration if self.before is not None else {}
 
+    @property
+    def lateness_bound(self) -> str | None:
+        """Return the lowest sequence, as text, that the allowed lateness admits; None without a bound."""
+        return self.horizons[-1][1] if self.horizons else None
+
     def with_allowed_lateness(self) -> Step:
         """Return the step with its limits of allowed lateness (``horizons``), each with its first version.
 
@@ -339,7 +344,7 @@ class Step:
         earlier_limits = self.before.horizons if self.before is not None else ()
         if not self.horizons or not earlier_limits:
             return self
-        if earlier_limits[-1][1] == self.horizons[-1][1]:
+        if earlier_limits[-1][1] == self.lateness_bound:
             return replace(self, horizons=earlier_limits)
         return replace(self, horizons=newest((*earlier_limits, *self.horizons), _KEPT_HORIZONS))
 

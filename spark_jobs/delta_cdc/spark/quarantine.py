@@ -442,13 +442,14 @@ def keys_of(
 
 
 def out_of_reach(options: ApplyOptions, step: Step, shape: Shape | None) -> str | None:
-    """Return which rows of a quarantine no replay can apply, as SQL; None if there are none.
+    """Return which rows of a quarantine no replay can apply, as SQL; None without such rows.
 
     Below the allowed lateness, a history no longer changes, and events that it was made of may have expired.
     """
-    if options.stored_as_scd_type != 2 or not step.horizons or shape is None or shape.order_type is None:
+    bound, order_type = step.lateness_bound, shape.order_type if shape is not None else None
+    if options.stored_as_scd_type != 2 or bound is None or order_type is None:
         return None
-    return f"coalesce({is_below_sql('sequence', step.horizons[-1][1], shape.order_type)}, false)"
+    return f"coalesce({is_below_sql('sequence', bound, order_type)}, false)"
 
 
 def count_left(context: StepContext, shape: Shape) -> None:
@@ -456,7 +457,7 @@ def count_left(context: StepContext, shape: Shape) -> None:
     condition = out_of_reach(context.options, context.step, shape)
     if condition is None:
         return
-    spec, bound = context.spec, context.step.horizons[-1][1]
+    spec = context.spec
     left = rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(
         f"{condition} AND reason <> {string(NULL_KEY)} AND seal < {context.step.seal_number}"
     )
@@ -466,7 +467,7 @@ def count_left(context: StepContext, shape: Shape) -> None:
         log.warning(
             "%d event(s) stay in %s: their sequence is below %s, the lateness horizon, and a history does "
             "not change below it. Deliver them with a newer sequence, or delete them there",
-            *(number, spec.quarantine_uri, bound),
+            *(number, spec.quarantine_uri, context.step.lateness_bound),
         )
 
 

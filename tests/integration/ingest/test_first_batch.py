@@ -101,7 +101,7 @@ def test_a_wider_type_in_the_records_widens_the_log(
 
 
 def test_a_warning_lists_the_columns_that_the_schema_leaves_out(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, tmp_path: Path, caplog: Any
 ) -> None:
     """In lines, whose names the executors see; in columns; not again for a file without such a column."""
     rows = [{"id": 1, "v": "a", "price": 2, "n": 1}, {"id": 2, "v": "b", "n": 2}]

@@ -397,9 +397,9 @@ def _may_lack_older(context: StepContext, shape: Shape) -> Column | None:
 
 def _lateness_bound(context: StepContext, shape: Shape) -> Column | None:
     """Return the lowest sequence that the log's allowed lateness admits; None if it has no bound."""
-    bounds = context.step.horizons
+    bound = context.step.lateness_bound
     assert shape.order_type is not None
-    return from_text(bounds[-1][1], shape.order_type) if bounds else None
+    return from_text(bound, shape.order_type) if bound is not None else None
 
 
 def _oldest(context: StepContext, order_type: DataType) -> str | None:
