@@ -129,8 +129,8 @@ def _cached(
 ) -> str | None:
     """Return the location in the cache, if it is still valid."""
 
-    entry = cache.get(name)
-    if entry is None or entry.spark_conn_id != (operator.spark_conn_id or ""):
+    entry = cache.get(name, operator.spark_conn_id or "")
+    if entry is None:
         return None
     if target is not None and target.location and canonical_uri(target.location) != entry.location:
         return None

@@ -71,15 +71,22 @@ def cached_location(
     :param table: path, URI or name
     :return: a path or URI unchanged; a name's location, or None if no task has looked it up since the name
         was given to the table
+    :raises TableNameMoved: the catalogs of several connections have different tables of this name
     """
     name = table.strip()
     if not is_name(name):
         return table
     task: Any = context.get("task")
-    entry = NameCache(context, getattr(task, "inlets", ()), getattr(task, "log", None)).get(name)
-    if entry is None or entry.problem(storage_options, may_be_new=True):
-        return None
-    return entry.location
+    cache = NameCache(context, getattr(task, "inlets", ()), getattr(task, "log", None))
+    found = [one for one in cache.all(name) if not one.problem(storage_options, may_be_new=True)]
+    if len({one.location for one in found}) > 1:
+        where = "; ".join(f"{one.location} ({one.spark_conn_id or 'Spark in the worker'})" for one in found)
+        raise TableNameMoved(
+            f"{name} is the name of different tables in the catalogs of several connections: {where}.",
+            remedy="give the location of the table instead of its name, because this task has no Spark "
+            "connection that would say which one.",
+        )
+    return found[0].location if found else None
 
 
 def forget_moved(operator: BaseOperator, context: Context, spec: Spec, result: JobResult) -> None:
@@ -107,25 +114,34 @@ class NameCache:
         self._inlets = inlets
         self._log = log
 
-    def get(self, name: str) -> Location | None:
-        """Return the kept location of a name; None without one."""
+    def get(self, name: str, spark_conn_id: str) -> Location | None:
+        """Return the kept location of a name in the catalog of a connection; None without one."""
+        return next((one for one in self.all(name) if one.spark_conn_id == spark_conn_id), None)
+
+    def all(self, name: str) -> tuple[Location, ...]:
+        """Return the kept locations of a name, at most one for each connection."""
         store = self._store(name)
         if store is not None:
             try:
-                entry = _read(store.get(_key(name)), name)
+                entries = _read(store.get(_key(name)), name)
             except Exception as error:  # noqa: BLE001 - whatever the database's error, Spark can look the name up
                 self._warn("The location of %s could not be read from the asset state store: %s", name, error)
             else:
-                if entry is not None:
-                    return entry
+                if entries:
+                    return entries
         return _read_file(_file(name), name)
 
     def set(self, entry: Location) -> None:
-        """Keep a location under its name."""
+        """Keep a location under its name and connection.
+
+        Of two tasks that do this at the same moment, one may have to look up its name again.
+        """
+        others = (one for one in self.all(entry.name) if one.spark_conn_id != entry.spark_conn_id)
+        value = {"name": entry.name, "locations": [asdict(one) for one in (*others, entry)]}
         store = self._store(entry.name)
         if store is not None:
             try:
-                store.set(_key(entry.name), asdict(entry))
+                store.set(_key(entry.name), value)
             except Exception as error:  # noqa: BLE001 - the next reader looks the name up in Spark again
                 self._warn(
                     "The location of %s could not be kept in the asset state store: %s", entry.name, error
@@ -133,12 +149,12 @@ class NameCache:
             else:
                 return
         try:
-            _write_file(_file(entry.name), entry)
+            _write_file(_file(entry.name), value)
         except OSError as error:
             self._warn("The location of %s could not be kept: %s", entry.name, error)
 
     def delete(self, name: str) -> None:
-        """Delete the location of a name; a missing one is no error."""
+        """Delete the locations of a name; a missing one is no error."""
         store = self._store(name)
         if store is not None:
             try:
@@ -171,14 +187,18 @@ def _key(name: str) -> str:
     return f"location:{name}"[:512]
 
 
-def _read(value: Any, name: str) -> Location | None:
-    """Return the entry for this name; None if the value is not one."""
+def _read(value: Any, name: str) -> tuple[Location, ...]:
+    """Return the entries for this name; none of another release, or of anything else."""
     if not isinstance(value, dict) or value.get("name") != name:
-        return None
+        return ()
+    rows = value.get("locations")
+    return tuple(filter(None, map(_entry, rows if isinstance(rows, list) else ())))
+
+
+def _entry(row: Any) -> Location | None:
     try:
-        entry = Location(**value)
+        entry = Location(**row)
     except TypeError:
-        # Another release wrote the entry.
         return None
     return entry if all(isinstance(part, str) for part in asdict(entry).values()) else None
 
@@ -187,15 +207,15 @@ def _file(name: str) -> Path:
     return engine.cache_home() / "names" / f"{hashlib.sha256(name.encode()).hexdigest()}.json"
 
 
-def _read_file(path: Path, name: str) -> Location | None:
+def _read_file(path: Path, name: str) -> tuple[Location, ...]:
     try:
         return _read(codec.parsed(path.read_text(encoding="utf-8")), name)
     except (OSError, ValueError):
         # The file is missing or incomplete: Spark looks the name up.
-        return None
+        return ()
 
 
-def _write_file(path: Path, entry: Location) -> None:
-    """Write an entry in one step, for this user only."""
+def _write_file(path: Path, value: dict[str, Any]) -> None:
+    """Write the entries of a name in one step, for this user only."""
     with replacing(path) as file:
-        file.write(json.dumps(asdict(entry)).encode())
+        file.write(json.dumps(value).encode())

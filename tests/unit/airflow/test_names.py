@@ -146,8 +146,9 @@ def test_names_are_asked_for_together_and_once(world: World) -> None:
     assert world.catalog.lookups == [(SOURCE, TARGET)]
     assert world.said == [f"Looking up the location of {SOURCE}, {TARGET} in Spark's catalog"]
     kept = world.supervisor.kept[f"x-delta://{SOURCE}", f"location:{SOURCE}"]
-    assert kept["location"] == str(world.source)
-    assert kept["table_id"] == str(DeltaTable(str(world.source)).metadata().id)
+    (entry,) = kept["locations"]
+    assert entry["location"] == str(world.source)
+    assert entry["table_id"] == str(DeltaTable(str(world.source)).metadata().id)
     assert not world.home.exists()
     # Another task of the same table, in another process.
     assert world.ask(world.task(), SOURCE, TARGET) == [str(world.source), str(world.target)]
@@ -224,6 +225,15 @@ def test_one_table_that_cannot_be_located_does_not_stop_the_others(world: World,
     ]
 
 
+def test_each_connection_has_locations_of_its_own(world: World) -> None:
+    """Two catalogs may have different tables of a name; no task looks up again what another one did."""
+    tasks = [world.task(), world.task(spark_conn_id="cluster")]
+    for _ in range(2):
+        for task in tasks:
+            world.ask(task, SOURCE)
+    assert len(world.catalog.lookups) == 2
+
+
 # -- without an asset -----------------------------------------------------------------------------
 def _kept_file(world: World) -> Path:
     (file,) = world.home.rglob("*.json")
@@ -240,7 +250,8 @@ def test_without_an_asset_a_private_file_keeps_the_location(world: World) -> Non
     assert len(world.catalog.lookups) == 1
 
 
-_OF_ANOTHER = json.dumps({"name": TARGET, "location": "/t", "table_id": "i", "spark_conn_id": ""})
+_ENTRY = {"name": TARGET, "location": "/t", "table_id": "i", "spark_conn_id": ""}
+_OF_ANOTHER = json.dumps({"name": TARGET, "locations": [_ENTRY]})
 
 
 @pytest.mark.parametrize(
@@ -250,7 +261,9 @@ _OF_ANOTHER = json.dumps({"name": TARGET, "location": "/t", "table_id": "i", "sp
         "{",
         "[]",
         '{"name": 1}',
-        json.dumps({"name": SOURCE, "location": "/t", "future": "x"}),
+        json.dumps({"name": SOURCE, "locations": [{"name": SOURCE, "location": "/t", "future": "x"}, 1]}),
+        json.dumps({"name": SOURCE, "locations": [{**_ENTRY, "name": SOURCE, "spark_conn_id": None}]}),
+        json.dumps({**_ENTRY, "name": SOURCE}),
         _OF_ANOTHER,
     ],
 )

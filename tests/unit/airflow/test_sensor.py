@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     SourceTableReplaced,
     StoreUnavailable,
+    TableNameMoved,
     TableNameUnresolved,
     TargetWithoutWatermark,
 )
@@ -239,10 +241,15 @@ def test_a_name_that_an_operator_has_looked_up(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(TableNameUnresolved):
         task.execute(context)
     found = names.Location("main.sales.orders", str(tmp_path / "t"), "id", "")
-    names._write_file(names._file(found.name), found)
+    names.NameCache({}, (), None).set(found)
     assert deferred(task).trigger.serialize()[1]["table"] == str(tmp_path / "t")
     append(tmp_path / "t", [2])
     assert poke(task).xcom_value["version"] == 1
+    # The catalog of another connection has another table of this name.
+    append(tmp_path / "other", [1])
+    names.NameCache({}, (), None).set(replace(found, location=str(tmp_path / "other"), spark_conn_id="c"))
+    with pytest.raises(TableNameMoved, match=r"/t \(Spark in the worker\); .*/other \(c\)"):
+        task.execute(context)
 
 
 REPLACED = SourceTableReplaced("another table.", remedy="look.")
