@@ -27,10 +27,16 @@ from airflow_delta_cdc.hooks.table import storage_options
 from airflow_delta_cdc.metrics import are_published, emit_lag
 from airflow_delta_cdc.names import cached_location
 from airflow_delta_cdc.triggers.base import configured_interval
-from airflow_delta_cdc.triggers.patience import is_final, message_of
+from airflow_delta_cdc.triggers.patience import MOST_REFUSALS, is_final, message_of
 from airflow_delta_cdc.triggers.sensor import DeltaVersionSensorTrigger
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, NotADeltaTable, TableNotFound
+from delta_cdc.core.errors import (
+    DeltaCdcError,
+    InvalidConfiguration,
+    NotADeltaTable,
+    StoreRefused,
+    TableNotFound,
+)
 from delta_cdc.core.option import COUNT, MAPPING, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, SETTINGS, TABLE, TEXT
 
 if TYPE_CHECKING:
@@ -96,6 +102,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
     :raises SourceHistoryChanged: without ``allow_recreation``: the table has the same id, but another
         history, for example after a copy from a backup
     :raises TableNameUnresolved: no operator has resolved the catalog name yet
+    :raises StoreRefused: storage refused access at six checks in a row (not in mode ``reschedule``)
     :raises UnsupportedTable: the table uses a Delta feature that this package does not support, so its log
         alone does not show the changes
     :raises DeltaCdcError: the target's log has no valid watermark; the class of the error shows why
@@ -148,6 +155,8 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         self.storage_options = storage_options
         #: The baseline of the first look, where Airflow has no task state store.
         self._first: Position | None = None
+        #: The checks in a row at which storage refused access.
+        self._refusals = 0
         self.check_literals()
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
@@ -240,15 +249,21 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     # -- one look -------------------------------------------------------------------------------
     def _look_if_possible(self, context: Context) -> tuple[_Baseline | None, News | None]:
+        before, news = self._refusals, None
         baseline = self._if_possible(self._baseline, context)
-        return baseline, None if baseline is None else self._if_possible(self._look, context, baseline)
+        if baseline is not None:
+            news = self._if_possible(self._look, context, baseline)
+        if self._refusals == before:
+            self._refusals = 0
+        return baseline, news
 
     def _if_possible(self, step: Callable[..., T | None], *given: Any) -> T | None:
         """Return the result of a step; None after an error that may pass: the sensor looks again later."""
         try:
             return step(*given)
         except DeltaCdcError as error:
-            if is_final(error):
+            self._refusals += isinstance(error, StoreRefused)
+            if is_final(error) or self._refusals >= MOST_REFUSALS:
                 raise
             self.log.warning("Cannot check %s. The sensor tries again: %s", self.table, message_of(error))
             return None

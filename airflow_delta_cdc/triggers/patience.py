@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.errors import CorruptLog, DeltaCdcError, LogGap, VersionsExpired
+from delta_cdc.core.errors import CorruptLog, DeltaCdcError, LogGap, StoreRefused, VersionsExpired
 
 if TYPE_CHECKING:
     import logging
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 LONGEST_BACKOFF = 300.0
 #: The random part of a pause, so that the looks of triggers that started together spread out.
 JITTER = 0.1
+
+#: So often in a row, storage may refuse access to the table that a sensor waits for.
+MOST_REFUSALS = 6
 
 _DAMAGE = (CorruptLog, LogGap, VersionsExpired)
 
@@ -58,8 +61,11 @@ class Patience:
     def ends_with(self, error: Exception) -> bool:
         """Return whether an error is final, so that the trigger ends.
 
-        A damaged log is final only the second time: a table also looks damaged while it is being deleted.
+        A damaged log is final only the second time: a table also looks damaged while it is being deleted. A
+        refused access is final after some times: credentials that have expired may be renewed meanwhile.
         """
+        if isinstance(error, StoreRefused):
+            return self._is_known(error) and self.failures + 1 >= MOST_REFUSALS
         return is_final(error) and (self._is_known(error) or not isinstance(error, _DAMAGE))
 
     def pause(self) -> float:

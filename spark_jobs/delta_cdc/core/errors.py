@@ -396,6 +396,10 @@ class StoreUnavailable(DeltaCdcError, retryable=True):
     """The object store did not answer or refused."""
 
 
+class StoreRefused(StoreUnavailable, retryable=True):
+    """The object store refused access: a right or a credential is missing, or has expired."""
+
+
 class OutcomeUnknown(DeltaCdcError, retryable=True):
     """A job reported a commit that the log does not show; a retry reads the log again."""
 

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from delta_cdc.core.codec import MOST_BYTES
 from delta_cdc.core.concurrency import budget
 from delta_cdc.core.drafts import replacing
-from delta_cdc.core.errors import DeltaCdcError, StoreUnavailable
+from delta_cdc.core.errors import DeltaCdcError, StoreRefused, StoreUnavailable
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.secrets import redacted
 from delta_cdc.core.uris import KNOWN_SCHEMES, canonical_uri, local_path
@@ -302,7 +302,7 @@ class Storage:
         )
         is_local = local_path(self.uri) is not None
         if refused or _REFUSED.search(text):
-            return StoreUnavailable(
+            return StoreRefused(
                 f"The storage of {self.uri} refused access ({text}).",
                 remedy="give the user of this process the right to read and list these files."
                 if is_local

@@ -29,6 +29,7 @@ from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
 from delta_cdc.core.errors import (
     InvalidConfiguration,
     SourceTableReplaced,
+    StoreRefused,
     StoreUnavailable,
     TableNameMoved,
     TableNameUnresolved,
@@ -250,6 +251,22 @@ def test_a_name_that_an_operator_has_looked_up(tmp_path: Path, monkeypatch: pyte
     names.NameCache({}, (), None).set(replace(found, location=str(tmp_path / "other"), spark_conn_id="c"))
     with pytest.raises(TableNameMoved, match=r"/t \(Spark in the worker\); .*/other \(c\)"):
         task.execute(context)
+
+
+def test_a_right_that_stays_missing_ends_the_pokes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(tmp_path / "t", [1])
+    task = sensor(tmp_path / "t", baseline_version=0, deferrable=False)
+    answers = [True] * 5 + [False] + [True] * 6
+
+    async def look(self: Watch) -> None:
+        if answers.pop(0):
+            raise StoreRefused("403", remedy="give the right.")
+
+    monkeypatch.setattr(Watch, "look", look)
+    for _ in range(len(answers) - 1):
+        assert not poke(task).is_done
+    with pytest.raises(StoreRefused):
+        poke(task)
 
 
 REPLACED = SourceTableReplaced("another table.", remedy="look.")

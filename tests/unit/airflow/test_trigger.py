@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
-from airflow_delta_cdc.triggers.patience import JITTER, LONGEST_BACKOFF, Patience
-from delta_cdc.core.errors import StoreUnavailable
+from airflow_delta_cdc.triggers.patience import JITTER, LONGEST_BACKOFF, MOST_REFUSALS, Patience
+from delta_cdc.core.errors import StoreRefused, StoreUnavailable
 from delta_cdc.planning.waiting import Watch
 from tests.unit.airflow.tables import append
 
@@ -134,6 +134,29 @@ def test_a_damaged_log_is_looked_at_twice(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Patience, "failed", repaired)
     assert asyncio.run(first_event(trigger(tmp_path / "t"))).payload["version"] == 2
+
+
+def test_a_right_that_stays_missing_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sensor has a long timeout; a refusal may pass, as with credentials that are renewed."""
+    append(tmp_path / "t", [1])
+    append(tmp_path / "t", [2])
+    looks: list[int] = []
+    real = Watch.look
+
+    async def refused(self: Watch) -> Any:
+        looks.append(1)
+        if len(looks) > passes_after:
+            return await real(self)
+        raise StoreRefused("403", remedy="give the right.")
+
+    monkeypatch.setattr(Watch, "look", refused)
+    monkeypatch.setattr(Patience, "length", lambda _: 0.0)
+    passes_after = MOST_REFUSALS - 1
+    assert asyncio.run(first_event(trigger(tmp_path / "t"))).payload["version"] == 1
+    looks.clear()
+    passes_after = 100
+    error = asyncio.run(first_event(trigger(tmp_path / "t"))).payload["error"]
+    assert (error["class"], len(looks)) == ("StoreRefused", MOST_REFUSALS)
 
 
 def test_credentials_are_read_again_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
