@@ -14,6 +14,8 @@ from delta_cdc.planning.ingest_request import checked
 from delta_cdc.run.table_arguments import requests
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from delta_cdc.config.configuration import Table
     from delta_cdc.config.findings import Findings, Place
 
@@ -34,11 +36,19 @@ _FREE = (
 _OPENING = "The configuration cannot be used: "
 
 
-def check(table: Table, places: dict[str, Place], place: Place, findings: Findings) -> None:
+def check(
+    table: Table,
+    places: dict[str, Place],
+    place: Place,
+    findings: Findings,
+    *,
+    inherited: Collection[str] = (),
+) -> None:
     """Report arguments that cannot be combined or have no effect.
 
     :param places: the places of the arguments
     :param place: the place of the pipeline
+    :param inherited: the arguments that the pipeline has from its group or from the defaults
     """
     # The target of the original is not known yet (delta_cdc.config.shadows).
     given = {
@@ -79,6 +89,8 @@ def check(table: Table, places: dict[str, Place], place: Place, findings: Findin
             of_argument = f"{shown(given[argument])}: " if argument in given else ""
             reason = f"{of_argument}{error}."
             remedy = "correct the path, or the rights to it and to the folders above."
+        if argument in inherited:
+            remedy = f"{remedy} {argument} is inherited; {argument}: null in the pipeline leaves it out."
         findings.add(places.get(argument, place), f"The pipeline {table.pipeline}: {reason}", remedy)
 
 

@@ -473,7 +473,8 @@ class _Resolver:
         if wrong:
             self._findings.is_partial = True
         elif self._is_whole(table, section.place):
-            combine.check(table, places, section.place, self._findings)
+            inherited = {key for key, place in places.items() if section.places.get(key) != place}
+            combine.check(table, places, section.place, self._findings, inherited=inherited)
         return table
 
     def _refuse_ingest_keys(self, name: str, section: _Section) -> None:

@@ -57,6 +57,7 @@ groups: {g: {}}¶pipelines: {p: {RIGHT, group: g, ▶schedule: null}} | in the g
 groups: {p: {}}¶pipelines: {▶p: {RIGHT}} | in no group, but a group has the same name. | add group: p
 ▶defaults: {} | There is no pipeline. | write pipelines:
 defaults: {dag_id: x, backfill: false}¶pipelines: {p: {RIGHT}, ▶q: {OTHER}} | be the DAG x. | put {name}
+defaults: {▶format_options: {sep: x}}¶pipelines: {p: {LOG, keys: k}} | 'sep' | format_options: null in the
 p: {RIGHT}, ▶p__backfill: {OTHER} | would both be the DAG p__backfill. | another name
 pipelines: {▶'a:b': {RIGHT}} | The DAG's id 'a:b' cannot be used. | set dag_id, or
 p: {source: /s, target: /t, keys: [id, ▶12]} | keys of the pipeline p is ['id', 12] | list of texts
