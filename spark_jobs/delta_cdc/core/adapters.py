@@ -53,8 +53,18 @@ def _flag(value: Any) -> bool:
 
 
 def _mapping(value: Any) -> dict[str, str]:
+    mapping = _by_value(value)
+    if not all(mapping):
+        raise TypeError
+    return mapping
+
+
+def _by_value(value: Any) -> dict[str, str]:
+    """Return a mapping whose keys are values of records, which may be empty."""
     mapping = dict(value)
-    if not mapping or not all(isinstance(text, str) and text for pair in mapping.items() for text in pair):
+    if not mapping or not all(isinstance(text, str) for pair in mapping.items() for text in pair):
+        raise TypeError
+    if not all(mapping.values()):
         raise TypeError
     return mapping
 
@@ -65,6 +75,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "texts": ("a text, or a list of texts", _texts),
     "flag": ("true or false", _flag),
     "mapping": ("a mapping of texts to texts", _mapping),
+    "by_value": ("a mapping of texts to texts", _by_value),
 }
 
 
@@ -150,7 +161,7 @@ _MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z_][A-Za-z0-9_-]*)*")
 SETTINGS: dict[str, dict[str, Setting]] = {
     "plain": {
         "operation_column": Setting("text"),
-        "operations": Setting("mapping", choices=KINDS_OF_EVENTS),
+        "operations": Setting("by_value", choices=KINDS_OF_EVENTS),
         "sequence_by": Setting("texts"),
         "source_timestamp": Setting("text"),
         "except_column_list": Setting("texts", ()),
@@ -193,7 +204,7 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
     "goldengate": {
         "model": Setting("text", "operation", choices=("operation", "row")),
-        "operations": Setting("mapping", choices=(*KINDS_OF_EVENTS, KEY_CHANGE)),
+        "operations": Setting("by_value", choices=(*KINDS_OF_EVENTS, KEY_CHANGE)),
         "table": Setting("text"),
         "sequence_column": Setting("text", "pos"),
         "except_column_list": Setting("texts", ()),

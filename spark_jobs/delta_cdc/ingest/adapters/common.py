@@ -26,6 +26,8 @@ NO_DELETE = Invalid(
     "a message without a value, which tombstones makes a delete, has nothing that orders it: only the order "
     f"by {OFFSET} goes without a value"
 )
+#: In the option ``operations``: any value without an operation.
+ANY_OTHER = "*"
 _COMPARED = (str, int)
 _NO_KEY = Invalid("a message without a value, which tombstones makes a delete, has no key")
 
@@ -35,7 +37,8 @@ def operations(usual: Mapping[str, str], given: Mapping[str, str] | None) -> Cal
     """Return the function that finds the operation of a value, or why it has none.
 
     :param usual: the default operations by value in lower case; values match without regard to case
-    :param given: the user's operations by value; they take precedence, and values match exactly
+    :param given: the user's operations by value; they take precedence, and values match exactly.
+        :data:`ANY_OTHER` stands for each value that has no operation; an empty text also for none
     """
     exact = {text.strip(): kind for text, kind in (given or {}).items()}
     known = {text: kind for name, kind in usual.items() for text in (name, name.upper())} | exact
@@ -47,6 +50,8 @@ def operations(usual: Mapping[str, str], given: Mapping[str, str] | None) -> Cal
         found = exact.get(text)
         if found is None and len(text) <= 100:
             found = usual.get(text.lower())
+        if found is None:
+            found = exact.get(ANY_OTHER)
         return Invalid(f"unknown operation '{text[:40]}'") if found is None else found
 
     return operation

@@ -52,6 +52,17 @@ def test_operations(value: Any, wanted: Any) -> None:
     assert (found if isinstance(wanted, Invalid) else found[0].op) == wanted
 
 
+@pytest.mark.parametrize(
+    ("record", "wanted"),
+    [({}, "upsert"), ({"op": None}, "upsert"), ({"op": ""}, "upsert"), ({"op": "2026-03-01"}, "delete"),
+     ({"op": 0}, "delete"), ({"op": "I"}, "upsert"), ({"op": "*"}, "delete")],
+)  # fmt: skip
+def test_any_other_value_and_no_value(record: dict[str, Any], wanted: str) -> None:
+    """A column with the time of the deletion is NULL for all other rows."""
+    adapter = plain(operation_column="op", operations={"": "upsert", "*": "delete"})
+    assert [event.op for event in events(adapter, {**record, "id": 1, "ts": 1})] == [wanted]
+
+
 def test_a_record_without_an_operation_column_is_an_upsert() -> None:
     assert events(plain(), {"ts": 1, "id": 1}) == [Event("upsert", {"ts": 1, "id": 1}, 1)]
     assert events(plain(operation_column="op"), {"ts": 1, "id": 1}) == Invalid("unknown operation ''")
