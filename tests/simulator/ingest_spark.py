@@ -204,6 +204,10 @@ class Decoding:
     def learn(self, found: list[str]) -> None:
         """Know all columns."""
 
+    def dropped(self) -> tuple[str, ...]:
+        """Leave out no column."""
+        return ()
+
     def layout(self) -> tuple[()]:
         return ()
 

@@ -36,7 +36,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "slice": put,
     "result": lambda path: application._write(path, JobResult(status="failed", message=LONG)),
     "engine": lambda path: session._write_zip(path, [("a.py", LONG.encode())]),
-    "name": lambda path: names._write_file(path, names.Location("a.b", LONG, "id", "")),
+    "name": lambda path: names._write_file(path, {"name": LONG}),
 }
 
 
