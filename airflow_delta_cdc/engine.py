@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from delta_cdc.planning.ingest import plan_ingest
     from delta_cdc.planning.optimize import plan_optimize
     from delta_cdc.planning.reconcile import reconcile
+    from delta_cdc.planning.staging import arrived
     from delta_cdc.planning.renewal import seal_due_at
     from delta_cdc.planning.size import SMALL, TINY, job_size
     from delta_cdc.planning.status import MOST_COMMITS, lag_of
@@ -194,6 +195,7 @@ NAMES = {
     "plan_ingest": ("delta_cdc.planning.ingest", "plan_ingest"),
     "plan_optimize": ("delta_cdc.planning.optimize", "plan_optimize"),
     "reconcile": ("delta_cdc.planning.reconcile", "reconcile"),
+    "arrived": ("delta_cdc.planning.staging", "arrived"),
     "seal_due_at": ("delta_cdc.planning.renewal", "seal_due_at"),
     "SMALL": ("delta_cdc.planning.size", "SMALL"),
     "TINY": ("delta_cdc.planning.size", "TINY"),

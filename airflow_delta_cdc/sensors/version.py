@@ -299,6 +299,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         recorded = engine.reconcile(
             log, pipeline, backup=partial(stored_copy, context, self.inlets, self.table, pipeline)
         )
+        recorded = engine.run_sync(engine.arrived(log, pipeline, recorded))
         if recorded is None or recorded.seal is None:
             return _Baseline(-1)
         return _Baseline(recorded.seal.watermark, self._seal_due_at(context, recorded, recorded.seal))

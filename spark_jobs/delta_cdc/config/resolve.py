@@ -12,7 +12,7 @@ from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.groups import ON_CHANGE, WATCHABLE_REMEDY, dag_ids
 from delta_cdc.core.options import APPLY, INGEST
-from delta_cdc.core.rules import check_pipeline
+from delta_cdc.core.rules import LIES_WITHIN, OUTSIDE, check_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -255,6 +255,7 @@ class _Resolver:
         self._check_empty(members)
         self._check_dag_ids(groups)
         self._check_places(groups)
+        self._check_folders(groups)
         self._check_watched(groups)
         self._check_applications(groups)
         return shadows.linked(groups, self._shadow_is_wrong)
@@ -293,6 +294,32 @@ class _Resolver:
                     )
                     place = section.places.get(key, section.place)
                     self._findings.add(place, message, "give each pipeline its own table.")
+
+    def _check_folders(self, groups: tuple[Group, ...]) -> None:
+        """Report a table in the folder of another pipeline's: a VACUUM of that one would delete its files.
+
+        The two tables of one pipeline are reported with its other arguments.
+        """
+        folders: list[tuple[str, str, Table]] = []
+        for table in (table for group in groups for table in group.tables):
+            keys = ("log", "target") if "log" in table.arguments else ("source", "target")
+            for key in (key for key in keys if isinstance(table.arguments.get(key), str)):
+                location = str(table.arguments[key])
+                if not combine.is_template(location):
+                    folders.append((f"{combine.same_place(location)}/", key, table))
+        outer: tuple[str, str, Table] | None = None
+        for folder in sorted(folders, key=lambda one: one[0]):
+            place, key, table = folder
+            if outer is None or not place.startswith(outer[0]):
+                outer = folder
+            elif place != outer[0] and table.pipeline != outer[2].pipeline:
+                section = self._section_of(table.pipeline)
+                self._findings.add(
+                    section.places.get(key, section.place),
+                    f"The {key} of {table.pipeline} {LIES_WITHIN} of the {outer[1]} of {outer[2].pipeline}. A "
+                    "VACUUM of that table would delete its files.",
+                    OUTSIDE,
+                )
 
     def _owner(self, table: Table) -> str:
         """Return the pipeline that has this one as one of its sources; "" if none has."""

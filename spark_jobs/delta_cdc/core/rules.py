@@ -7,7 +7,7 @@ alone, and the planner checks what depends on the tables.
 from __future__ import annotations
 
 import re
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING, NamedTuple
 
 from delta_cdc.core.arguments import ONWARDS
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from delta_cdc.core.options import Bounds, IngestOptions, QueryOptions, RunOptions
     from delta_cdc.core.requests import ApplyRequest, ChangesRequest, IngestRequest, ReadRequest
 
+#: Of a table in the folder of another one, and what to do.
+LIES_WITHIN, OUTSIDE = "lies in the folder", "name a folder outside of it."
 _PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}\Z")
 #: For an event, when it arrived; for a state, when it was valid.
 _ARRIVAL = re.compile(rf"\b({COMMIT_VERSION}|{COMMIT_TIMESTAMP})\b", re.IGNORECASE)
@@ -100,6 +102,7 @@ def check_apply(request: ApplyRequest) -> None:
     refuse_same(
         source=request.source, target=request.target, staging=request.staging, quarantine=request.quarantine
     )
+    refuse_nested(source=request.source, target=request.target, staging=request.staging)
     if request.take_over_from is not None:
         check_pipeline(request.take_over_from, "take_over_from")
     check(_first_runs(request), _shadows(request))
@@ -116,6 +119,7 @@ def check_read(request: ReadRequest) -> None:
     check_pipeline(request.pipeline)
     check(bounds_rules(request), query_rules(request.options))
     refuse_same(source=request.source, target=request.target, staging=request.staging)
+    refuse_nested(source=request.source, target=request.target, staging=request.staging)
     check(_skipped_commits(request))
 
 
@@ -173,6 +177,22 @@ def check_pipeline(pipeline: str, argument: str = "pipeline") -> None:
             remedy="use 1 to 200 letters, digits, '_', '-', '.' or ':', starting with a letter or digit.",
             argument=argument,
         )
+
+
+def refuse_nested(**tables: str | None) -> None:
+    """Refuse a table in the folder of another one: a VACUUM of that one would delete its files.
+
+    :raises InvalidConfiguration: names both
+    """
+    uris = {role: f"{canonical_uri(table)}/" for role, table in tables.items() if table is not None}
+    for inner, outer in permutations(uris, 2):
+        if uris[inner].startswith(uris[outer]) and uris[inner] != uris[outer]:
+            raise InvalidConfiguration(
+                f"{inner} {uris[inner].rstrip('/')} {LIES_WITHIN} of {outer} {uris[outer].rstrip('/')}. A VACUUM "
+                "of that table would delete its files.",
+                remedy=OUTSIDE,
+                argument=inner,
+            )
 
 
 def refuse_same(**tables: str | None) -> None:

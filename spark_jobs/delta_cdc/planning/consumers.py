@@ -193,13 +193,9 @@ def _without_seal(consumer: Consumer) -> Consumer:
 
 
 async def _committed(target: DeltaLog, pipeline: str) -> Seal | None:
-    """Return the seal of the last committed data; a batch in staging only counts once it is committed."""
-    recorded = await reconcile_async(target, pipeline)
-    seal = recorded.seal if recorded is not None else None
-    if seal is None or seal.step.kind != "read":
-        return seal
-    sink = await staging.sink(target, pipeline)
-    return sink.recorded.seal if sink is not None else None
+    """Return the seal of the last committed data."""
+    recorded = await staging.arrived(target, pipeline, await reconcile_async(target, pipeline))
+    return recorded.seal if recorded is not None else None
 
 
 def now_ms() -> int:

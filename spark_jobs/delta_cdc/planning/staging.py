@@ -297,6 +297,21 @@ async def sink(staging: DeltaLog, pipeline: str) -> Sink | None:
     return Sink(recorded, Batch(seal, commit, BatchConfiguration.read(seal)) if is_open else None, seal)
 
 
+async def arrived(
+    table: DeltaLog, pipeline: str, recorded: RecordedWatermark | None
+) -> RecordedWatermark | None:
+    """Return the watermark of what has arrived: a batch in the staging table of a sink counts once committed.
+
+    :param table: a target, change log or staging table
+    :param recorded: from :func:`delta_cdc.planning.reconcile.reconcile_async`
+    :raises InvalidConfiguration: staging is filled for a target, which records the watermark
+    """
+    if recorded is None or recorded.seal is None or recorded.seal.step.kind != "read":
+        return recorded
+    found = await sink(table, pipeline)
+    return found.recorded if found is not None else None
+
+
 def _first_number(state: TableState) -> int:
     """Return the first seal number; every planner of an empty table must compute the same one."""
     return state.created_time or 1

@@ -37,7 +37,7 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.waiting import Condition, Watch
-from tests.support.logs import LogTable, seal
+from tests.support.logs import LogTable, changed, seal
 from tests.unit.airflow.tables import append
 from tests.unit.airflow.test_base_operator import Store
 
@@ -251,6 +251,28 @@ def test_a_name_that_an_operator_has_looked_up(tmp_path: Path, monkeypatch: pyte
     names.NameCache({}, (), None).set(replace(found, location=str(tmp_path / "other"), spark_conn_id="c"))
     with pytest.raises(TableNameMoved, match=r"/t \(Spark in the worker\); .*/other \(c\)"):
         task.execute(context)
+
+
+def test_an_open_batch_of_a_sink_is_work(tmp_path: Path) -> None:
+    """A batch was read, and its delivery failed: the source has nothing newer, and the sink lacks the batch."""
+    source = LogTable(tmp_path / "s").create()
+    source.append()
+    source.append()
+    staging = LogTable(tmp_path / "staging", table_id="staging-id")
+    staging.create()
+    made: Any = changed(
+        seal(100, source.version, source=source, start=0, kind="read"),
+        configuration={"batch": "snapshot", "complete": True, "committed": None, "ending": source.version},
+    )
+    staging.write_seal(made, operation="WRITE")
+    waiting = sensor(source.uri, pipeline="p", target=staging.uri)
+    assert poke(waiting).is_done
+    done = changed(
+        seal(101, source.version, source=source, start=0, kind="commit"),
+        configuration=made.state.configuration,
+    )
+    staging.write_seal(done, operation="WRITE")
+    assert not poke(waiting).is_done
 
 
 def test_a_right_that_stays_missing_ends_the_pokes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

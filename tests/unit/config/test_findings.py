@@ -36,6 +36,10 @@ p: {source: /f, log: /s, insert_only: true}, q: {OTHER, ▶shadow_of: p} | p has
 p: {RIGHT}, q: {source: /s, ▶target: /t, keys: id, shadow_of: p} | p and q have the same target | its own
 p: {RIGHT, ▶shadow_of: {q: /t}} | shadow_of names the target of this pipeline | its own target
 p: {RIGHT}, q: {source: /x, ▶target: 'file:///t', keys: id} | the same target, 'file:///t' | its own
+p: {source: /s, ▶target: /s/t, keys: id} | target /s/t lies in the folder of source | a folder outside
+p: {▶source: /t/s, target: /t, keys: id} | source /t/s lies in the folder of target | a folder outside
+p: {RIGHT}, q: {source: /x, ▶target: /t/u, keys: id} | The target of q lies in the folder of the target | outside
+p: {ROWS}, q: {▶source: /log/u, target: /v, keys: id} | The source of q lies in the folder of the log | outside
 p: {ROWS}, q: {source: /x, ▶log: /log, insert_only: true} | p and q have the same log | its own
 p: {ROWS, ▶schedule: on_change} | p is no table, and schedule is on_change | schedule to a cron
 p: {source: '{{ x }}', target: /t, keys: id, ▶schedule: on_change} | known at run time | literal

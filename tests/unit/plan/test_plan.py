@@ -578,9 +578,10 @@ def test_the_history_columns_mean_nothing_for_type_1(tables: Tables) -> None:
 def test_no_source(tables: Tables, tmp_path: Path) -> None:
     with pytest.raises(TableNotFound):
         tables.apply(source=str(tmp_path / "absent"))
-    (tmp_path / "x.csv").write_text("x")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "x.csv").write_text("x")
     with pytest.raises(NotADeltaTable):
-        tables.apply(source=str(tmp_path))
+        tables.apply(source=str(tmp_path / "files"))
 
 
 # -- staging ------------------------------------------------------------------------------------
