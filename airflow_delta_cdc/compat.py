@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from airflow.sdk import Asset, AssetAlias, Context
+    from airflow.sdk import AssetOrTimeSchedule as AssetOrTimeSchedule
     from airflow.sdk import CronDataIntervalTimetable as CronDataIntervalTimetable
+    from airflow.sdk import CronTriggerTimetable as CronTriggerTimetable
     from airflow.sdk.definitions.callback import AsyncCallback as AsyncCallback
     from airflow.sdk.exceptions import AirflowRescheduleException as AirflowRescheduleException
     from airflow.sdk.log import amask_secret as amask_secret
@@ -28,9 +30,11 @@ else:
     from airflow.sdk.definitions.deadline import AsyncCallback
 
     try:
-        from airflow.sdk import CronDataIntervalTimetable
+        from airflow.sdk import AssetOrTimeSchedule, CronDataIntervalTimetable, CronTriggerTimetable
     except ImportError:
+        from airflow.timetables.assets import AssetOrTimeSchedule
         from airflow.timetables.interval import CronDataIntervalTimetable
+        from airflow.timetables.trigger import CronTriggerTimetable
     try:
         from airflow.sdk.exceptions import AirflowRescheduleException
     except ImportError:

@@ -10,13 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from airflow.sdk import DAG, AssetAny, get_parsing_context
 
 from airflow_delta_cdc import engine
 from airflow_delta_cdc.arguments import is_literal
 from airflow_delta_cdc.assets import delta_asset, pipeline_alias, written_assets
-from airflow_delta_cdc.compat import CronDataIntervalTimetable
+from airflow_delta_cdc.compat import (
+    AssetOrTimeSchedule,
+    CronDataIntervalTimetable,
+    CronTriggerTimetable,
+)
 from airflow_delta_cdc.deadline import freshness_deadline
 from airflow_delta_cdc.form import run_params, why_arguments, why_params
 from airflow_delta_cdc.groups.base import collects, has_target
@@ -353,13 +358,22 @@ class _Maker:
         settings = self.group.settings
         schedule = settings.get("schedule", self.dag_arguments.get("schedule"))
         if schedule == ON_CHANGE:
-            return AssetAny(*self._watched())
+            return self._also_daily(self._watched())
         if isinstance(schedule, dict) and set(schedule) == {"assets"}:
-            return AssetAny(*[delta_asset(table) for table in schedule["assets"]])
+            return self._also_daily([delta_asset(table) for table in schedule["assets"]])
         if isinstance(schedule, str) and schedule not in _NO_CRON:
             # A backfill by dates needs data intervals.
             return CronDataIntervalTimetable(schedule, timezone=self._zone(arguments["start_date"]))
         return schedule
+
+    def _also_daily(self, assets: list[Asset]) -> Any:
+        """Return a schedule on assets, and once a day, at a time that follows from the group's name.
+
+        No event starts the run that renews the seal of an idle pipeline, or applies what a limit left over.
+        """
+        hour, minute = divmod(crc32(self.group.name.encode()) % (24 * 60), 60)
+        daily = CronTriggerTimetable(f"{minute} {hour} * * *", timezone="UTC")
+        return AssetOrTimeSchedule(timetable=daily, assets=AssetAny(*assets))
 
     def _zone(self, start: Any) -> Any:
         """Return the zone of the schedule by Airflow's own rule: that of the start date, or Airflow's."""

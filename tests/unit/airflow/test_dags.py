@@ -12,6 +12,7 @@ import pytest
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable
 from airflow.serialization.serialized_objects import DagSerialization
+from airflow.timetables.base import TimeRestriction
 from jinja2 import UndefinedError
 
 from airflow_delta_cdc.assets import delta_asset, group_asset, pipeline_alias
@@ -180,6 +181,13 @@ def test_what_wakes_a_group() -> None:
     after = build_dags(sales(settings={"schedule": {"assets": ["/lake/x", "/lake/y"]}}))
     condition = after["sales"].timetable.asset_condition
     assert condition == AssetAny(delta_asset("/lake/x"), delta_asset("/lake/y"))
+    for dag in (changed["sales"], after["sales"]):
+        # No event starts the run that renews an idle seal, or applies what a limit left.
+        timetable = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).timetable
+        restriction = TimeRestriction(earliest=dag.start_date, latest=None, catchup=False)
+        due = timetable.next_dagrun_info(last_automated_data_interval=None, restriction=restriction)
+        assert abs(due.run_after - datetime.now(UTC)) <= timedelta(days=1)
+        assert len(timetable.asset_condition.objects) in (1, 2)
     assert build_dags(sales())["sales"].schedule is None
     assert build_dags(sales(), schedule="@daily")["sales"].timetable.expression == "0 0 * * *"
     assert group_asset("sales é").uri == "x-delta-cdc-group://sales%20%C3%A9"
