@@ -113,15 +113,18 @@ def same_place(location: str) -> str:
     try:
         return canonical_uri(_filled(location))
     except (DeltaCdcError, OSError):
-        # A catalog name, or a location that is reported elsewhere.
-        return location.rstrip("/")
+        # A catalog name, whose case does not count; or a location that is reported elsewhere.
+        return location.strip().rstrip("/").lower()
 
 
 def unwatchable(table: Table) -> str:
     """Return why a schedule ``on_change`` cannot watch the source of a table; "" if it can."""
+    source = str(table.arguments.get("source", ""))
     if "log" in table.arguments:
         return "is no table"
-    return "is only known at run time" if is_template(table.arguments.get("source", "")) else ""
+    if is_template(source):
+        return "is only known at run time"
+    return "is a catalog name" if _located(_filled(source)) != _filled(source) else ""
 
 
 def is_template(value: Any) -> bool:

@@ -150,8 +150,8 @@ class DagKeys(TypedDict, total=False):
         Expects("a cron text, a preset like '@hourly', on_change, null, or a mapping {assets: [<table>, …]}"),
         Field(
             description="Cron text (in the zone of start_date, or else Airflow's default zone) or preset; "
-            "null, the default: only manual runs. on_change: run when a source has a new version. assets: run "
-            "when another DAG has written one of these tables. Both also run once a day."
+            "null, the default: only manual runs. on_change: run when a source has a new version. assets: "
+            "run when another DAG has written one of these tables. Both also run once a day."
         ),
     ]
     start_date: Annotated[

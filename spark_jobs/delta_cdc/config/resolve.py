@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config import combine, models, shadows, sources, values
+from delta_cdc.config.combine import is_template
 from delta_cdc.config.configuration import Configuration, Group, Table
 from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
@@ -257,6 +258,7 @@ class _Resolver:
         self._check_places(groups)
         self._check_folders(groups)
         self._check_watched(groups)
+        self._check_settings(groups)
         self._check_applications(groups)
         return shadows.linked(groups, self._shadow_is_wrong)
 
@@ -278,20 +280,22 @@ class _Resolver:
 
     def _check_places(self, groups: tuple[Group, ...]) -> None:
         """Report two pipelines with one table: the second one has no watermark for the rows of the first."""
-        owners: dict[tuple[str, str], Table] = {}
+        owners: dict[str, tuple[str, Table]] = {}
         for table in (table for group in groups for table in group.tables):
             for key in ("log", "target"):
                 location = table.arguments.get(key)
                 if location is None or combine.is_template(location):
                     continue
-                first = owners.setdefault((key, combine.same_place(location)), table)
+                of_first, first = owners.setdefault(combine.same_place(location), (key, table))
                 are_of_one = first.collects and table.collects and self._owner(first) == self._owner(table)
                 if first != table and not are_of_one:
                     section = self._section_of(table.pipeline)
-                    message = (
-                        f"The pipelines {first.pipeline} and {table.pipeline} have the same {key}, "
-                        f"{shown(location)}."
-                    )
+                    both = f"The pipelines {first.pipeline} and {table.pipeline} have the same {key}"
+                    if of_first != key:
+                        both = (
+                            f"{of_first} of {first.pipeline} and {key} of {table.pipeline} are the same table"
+                        )
+                    message = f"{both}, {shown(location)}."
                     place = section.places.get(key, section.place)
                     self._findings.add(place, message, "give each pipeline its own table.")
 
@@ -316,8 +320,8 @@ class _Resolver:
                 section = self._section_of(table.pipeline)
                 self._findings.add(
                     section.places.get(key, section.place),
-                    f"The {key} of {table.pipeline} {LIES_WITHIN} of the {outer[1]} of {outer[2].pipeline}. A "
-                    "VACUUM of that table would delete its files.",
+                    f"The {key} of {table.pipeline} {LIES_WITHIN} of the {outer[1]} of {outer[2].pipeline}. "
+                    "A VACUUM of that table would delete its files.",
                     OUTSIDE,
                 )
 
@@ -337,7 +341,7 @@ class _Resolver:
         for group in groups:
             section = self._groups.get(group.name) or self._pipelines[group.name]
             for table in group.tables if group.settings.get("schedule") == ON_CHANGE else ():
-                if problem := combine.unwatchable(table):
+                if problem := combine.unwatchable(table) or _templated(group.settings):
                     message = f"The source of {table.pipeline} {problem}, and schedule is on_change."
                     place = section.places.get("schedule") or self._defaults.places["schedule"]
                     self._findings.add(place, message, WATCHABLE_REMEDY)
@@ -398,6 +402,25 @@ class _Resolver:
         if isinstance(settings.get("dag_id"), str):
             settings["dag_id"] = settings["dag_id"].replace("{name}", name)
         return settings
+
+    def _check_settings(self, groups: tuple[Group, ...]) -> None:
+        """Report settings that fit no other one: an error in a DAG file would stop the DAGs of all groups."""
+        manifests: dict[str, str] = {}
+        for group in groups:
+            settings = group.settings
+            for key, problem, remedy in _unfit(settings):
+                self._setting_is_wrong(group, key, f"The group {group.name}: {problem}", remedy)
+            manifest = settings.get("manifest")
+            if manifest:
+                other = manifests.setdefault(combine.same_place(manifest), group.name)
+                if other != group.name:
+                    problem = f"The groups {other} and {group.name} have the same manifest."
+                    self._setting_is_wrong(group, "manifest", problem, "give each group its own file.")
+
+    def _setting_is_wrong(self, group: Group, key: str, problem: str, remedy: str) -> None:
+        section = self._groups.get(group.name) or self._pipelines[group.name]
+        place = section.places.get(key) or self._defaults.places.get(key) or section.place
+        self._findings.add(place, problem, remedy)
 
     def _check_dag_ids(self, groups: tuple[Group, ...]) -> None:
         taken: dict[str, str] = {}
@@ -519,3 +542,22 @@ class _Resolver:
             message = f"The pipeline {table.pipeline} has no {key}."
             self._findings.add(place, message, f"write {key}: with a path, a URI or a catalog name.")
         return not missing
+
+
+def _templated(settings: Mapping[str, Any]) -> str:
+    """Return why no watcher can use the settings of a group; "" if it can."""
+    for name in ("delta_conn_id", "storage_options"):
+        value = settings.get(name)
+        texts = value.values() if isinstance(value, dict) else [value]
+        if any(isinstance(text, str) and is_template(text) for text in texts):
+            return f"has to be read with {name}, which contains a template that only a task renders"
+    return ""
+
+
+def _unfit(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the key, the problem and the remedy of settings that do not go together.
+
+    The call of ``build_dags`` may add settings, so a missing one is no problem.
+    """
+    if settings.get("schedule") == "@continuous" and settings.get("max_active_runs", 1) > 1:
+        yield "max_active_runs", "a DAG with schedule @continuous has one run at once.", "remove it."

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config import models
+from delta_cdc.config.combine import is_template
 from delta_cdc.config.findings import nearest, shown
 from delta_cdc.core.arguments import seconds
 from delta_cdc.core.errors import InvalidConfiguration
@@ -33,6 +34,12 @@ _PRESETS = (
     "@annually",
 )
 _CRON_FIELDS = (5, 6)
+#: Keys of a DAG that may contain no template.
+_LITERAL = ("dag_id", "owner", "description", "pool", "queue", "manifest")
+#: Python's durations end at 2.7 million years, and Airflow adds them to dates.
+_LONGEST_SPAN = 100 * 366 * 86_400
+#: The width of Airflow's column.
+_LONGEST_TAG = 100
 _SPANS = ("retry_delay", "execution_timeout")
 _CALLBACKS = ("on_failure_callback", "on_success_callback", "on_retry_callback", "on_late_callback")
 
@@ -58,7 +65,7 @@ def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: F
         expected = models.expectations()[name]
         findings.add(place, message, f"give {expected}{_near(expected, given[name])}.")
     for name in set(_FORMS) & set(values) - set(wrong):
-        remedy = _FORMS[name](values[name])
+        remedy = next(filter(None, (form(values[name]) for form in _FORMS[name])), "")
         if remedy:
             wrong[name] = []
             findings.add(nodes[name].place, f"{name} of {where} is {shown(values[name])}.", remedy)
@@ -97,9 +104,22 @@ def setting(name: str, value: Any) -> Any:
 
 
 def _span(value: Any) -> str:
-    if not isinstance(value, str) or seconds(value) is not None:
-        return ""
-    return f"give {models.expectations()['retry_delay']}."
+    length = seconds(value) if isinstance(value, str) else value
+    if length is None:
+        return f"give {models.expectations()['retry_delay']}."
+    return "" if length <= _LONGEST_SPAN else "give at most 100 years."
+
+
+def _literal(value: Any) -> str:
+    """Refuse a template in a value that a DAG file needs: no task renders it."""
+    texts = value if isinstance(value, list) else [value]
+    has_template = any(isinstance(text, str) and is_template(text) for text in texts)
+    return "give a literal value: only a task renders a template." if has_template else ""
+
+
+def _tags(value: list[str]) -> str:
+    is_short = all(0 < len(tag) <= _LONGEST_TAG for tag in value)
+    return "" if is_short else f"give tags of 1 to {_LONGEST_TAG} characters."
 
 
 def _date(value: Any) -> str:
@@ -111,13 +131,22 @@ def _date(value: Any) -> str:
 
 
 def _schedule(value: Any) -> str:
-    if isinstance(value, dict) and not value.get("assets"):
-        return "name at least one table, as {assets: [<table>, …]}; or null for no schedule."
+    if isinstance(value, dict):
+        return _assets(value["assets"])
     if not isinstance(value, str) or value == ON_CHANGE or value in _PRESETS:
         return ""
     if value.startswith("@") or re.fullmatch(r"[A-Za-z_\-]+", value):
         return nearest(value, (*_PRESETS, ON_CHANGE))
     return "" if _is_cron(value) else "give the five fields of cron, as '*/15 * * * *', in quotes."
+
+
+def _assets(tables: str | list[str]) -> str:
+    names = [tables] if isinstance(tables, str) else tables
+    if not all(name.strip() for name in names) or not names:
+        return "name at least one table, as {assets: [<table>, …]}; or null for no schedule."
+    if any(is_template(name) or name.strip().lower().startswith("kafka:") for name in names):
+        return "name Delta tables, by literal paths, URIs or catalog names."
+    return ""
 
 
 def _is_cron(text: str) -> bool:
@@ -130,9 +159,11 @@ def _is_cron(text: str) -> bool:
 
 
 _FORMS = {
-    "retry_delay": _span,
-    "execution_timeout": _span,
-    **{name: _span for name, one in INGEST.items() if one.kind is SPAN},
-    "start_date": _date,
-    "schedule": _schedule,
+    **dict.fromkeys(_LITERAL, (_literal,)),
+    **{name: (_span,) for name, one in INGEST.items() if one.kind is SPAN},
+    "retry_delay": (_span,),
+    "execution_timeout": (_span,),
+    "start_date": (_date,),
+    "schedule": (_schedule,),
+    "tags": (_literal, _tags),
 }

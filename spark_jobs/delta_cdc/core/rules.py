@@ -188,8 +188,8 @@ def refuse_nested(**tables: str | None) -> None:
     for inner, outer in permutations(uris, 2):
         if uris[inner].startswith(uris[outer]) and uris[inner] != uris[outer]:
             raise InvalidConfiguration(
-                f"{inner} {uris[inner].rstrip('/')} {LIES_WITHIN} of {outer} {uris[outer].rstrip('/')}. A VACUUM "
-                "of that table would delete its files.",
+                f"{inner} {uris[inner].rstrip('/')} {LIES_WITHIN} of {outer} {uris[outer].rstrip('/')}. A "
+                "VACUUM of that table would delete its files.",
                 remedy=OUTSIDE,
                 argument=inner,
             )

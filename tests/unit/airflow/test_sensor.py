@@ -254,7 +254,7 @@ def test_a_name_that_an_operator_has_looked_up(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_open_batch_of_a_sink_is_work(tmp_path: Path) -> None:
-    """A batch was read, and its delivery failed: the source has nothing newer, and the sink lacks the batch."""
+    """A batch was read, and its delivery failed: the source has nothing newer, the sink lacks the batch."""
     source = LogTable(tmp_path / "s").create()
     source.append()
     source.append()

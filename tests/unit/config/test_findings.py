@@ -36,11 +36,21 @@ p: {source: /f, log: /s, insert_only: true}, q: {OTHER, ▶shadow_of: p} | p has
 p: {RIGHT}, q: {source: /s, ▶target: /t, keys: id, shadow_of: p} | p and q have the same target | its own
 p: {RIGHT, ▶shadow_of: {q: /t}} | shadow_of names the target of this pipeline | its own target
 p: {RIGHT}, q: {source: /x, ▶target: 'file:///t', keys: id} | the same target, 'file:///t' | its own
-p: {source: /s, ▶target: /s/t, keys: id} | target /s/t lies in the folder of source | a folder outside
-p: {▶source: /t/s, target: /t, keys: id} | source /t/s lies in the folder of target | a folder outside
-p: {RIGHT}, q: {source: /x, ▶target: /t/u, keys: id} | The target of q lies in the folder of the target | outside
-p: {ROWS}, q: {▶source: /log/u, target: /v, keys: id} | The source of q lies in the folder of the log | outside
+p: {source: /s, ▶target: /s/t, keys: id} | target /s/t lies in the folder of source | outside
+p: {▶source: /t/s, target: /t, keys: id} | source /t/s lies in the folder of target | outside
+p: {RIGHT}, q: {source: /x, ▶target: /t/u, keys: id} | lies in the folder of the target of p | outside
+p: {ROWS}, q: {▶source: /log/u, target: /v, keys: id} | The source of q lies in the folder | outside
 p: {ROWS}, q: {source: /x, ▶log: /log, insert_only: true} | p and q have the same log | its own
+p: {RIGHT, manifest: /m.json}, q: {OTHER, ▶manifest: /m.json} | p and q have the same manifest | its own file
+p: {source: main.bronze.s, target: /t, keys: id, ▶schedule: on_change} | p is a catalog name | to a cron
+p: {RIGHT, ▶schedule: on_change, delta_conn_id: '{{ x }}'} | with delta_conn_id, which | a cron
+p: {RIGHT, schedule: ▶{assets: ['{{ x }}']}} | schedule of | by literal paths
+p: {RIGHT, schedule: ▶{assets: [kafka://b/t]}} | schedule of | name Delta tables
+p: {RIGHT, schedule: '@continuous', ▶max_active_runs: 3} | has one run at once | remove it
+p: {RIGHT, tags: ▶['{{ x }}']} | tags of the pipeline p is | a literal value
+p: {RIGHT, pool: ▶'{{ x }}'} | pool of the pipeline p is | a literal value
+p: {RIGHT, execution_timeout: ▶1e300} | is 1e+300 | at most 100 years
+p: {source: /f, log: /t, insert_only: true}, q: {source: /x, ▶target: /t, keys: id} | the same table | own
 p: {ROWS, ▶schedule: on_change} | p is no table, and schedule is on_change | schedule to a cron
 p: {source: '{{ x }}', target: /t, keys: id, ▶schedule: on_change} | known at run time | literal
 ▶pipeline:¶  p: {RIGHT}¶ | 'pipeline' is no key of a configuration | did you mean 'pipelines'?
