@@ -392,6 +392,15 @@ def test_keys_of_a_repair_that_are_more_than_comparisons(
     assert versions(target) == before
 
 
+@pytest.mark.parametrize("kind", ["MAP<STRING, INT>", "ARRAY<STRUCT<a: VARIANT>>"])
+def test_a_key_that_spark_cannot_compare(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """A load would write it, and each later run would fail."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    spark.sql(f"CREATE TABLE delta.`{source}` (m {kind}, v INT) USING delta")
+    with pytest.raises(InvalidConfiguration, match="The key m is of type"):
+        apply_changes(spark, source, target, pipeline="p", keys=["m"])
+
+
 def test_an_empty_text_in_a_partition_that_is_a_key(spark: SparkSession, tmp_path: Path) -> None:
     # Delta stores it as NULL, and the row would never be found again.
     source = str(tmp_path / "source")

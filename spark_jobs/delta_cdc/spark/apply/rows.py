@@ -149,6 +149,29 @@ def _check_orderable(data_type: DataType, options: ApplyOptions) -> None:
         )
 
 
+def _check_comparable(keys: Sequence[str], schema: StructType) -> None:
+    """Refuse keys that Spark cannot compare.
+
+    :raises InvalidConfiguration: names the key
+    """
+    for key in keys:
+        kind = schema[key].dataType
+        if _is_incomparable(kind):
+            raise InvalidConfiguration(
+                f"The key {key} is of type {kind.simpleString()}, and Spark cannot compare its values.",
+                remedy="give other keys, or make one of its parts a column with select.",
+                argument="keys",
+            )
+
+
+def _is_incomparable(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_is_incomparable(field.dataType) for field in kind.fields)
+    if isinstance(kind, T.ArrayType):
+        return _is_incomparable(kind.elementType)
+    return isinstance(kind, T.MapType | T.VariantType)
+
+
 def sequence_columns(rows: DataFrame, options: ApplyOptions) -> set[str]:
     """Return the columns that the sequence expressions read (lower case); by default they are not tracked.
 
@@ -331,6 +354,7 @@ def shape_of(
     states.refuse_reserved(values, source, added, remedy=f"rename it with select{others}.")
     states.refuse_doubled(values, "select or partition_by")
     keys = states.match(values, options.keys, "keys", source)
+    _check_comparable(keys, rows.schema)
     current = () if options.current_column is None else (options.current_column,)
     partitions = states.match([*values, *current], list(options.partition_by), "partition_by", source)
     order_type = rows.schema[SEQUENCE].dataType if _has_order(options) else None
