@@ -42,10 +42,15 @@ def pipeline_of(given: Mapping[str, Any]) -> str:
     """Return the pipeline of a table: the given one, or the last part of the name of its target, else of its
     log.
 
+    Any text but an empty one is a name, as in a configuration: also ``none``.
+
     :raises InvalidConfiguration: for values that are not texts
     """
-    if read.is_given(given.get("pipeline")):
-        return read.required("pipeline", given["pipeline"])
+    name = given.get("pipeline")
+    if isinstance(name, str) and name.strip():
+        return name.strip()
+    if read.is_given(name):
+        return read.required("pipeline", name)
     table = next((given[name] for name in ("target", "log") if read.is_given(given.get(name))), None)
     return read.last_part(read.table("target", table))
 

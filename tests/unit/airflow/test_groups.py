@@ -289,6 +289,15 @@ def test_a_log_of_other_tables_that_is_not_there_yet_stops_no_other(
         detect(*lake, applied, mode="reload")
 
 
+@pytest.mark.parametrize("name", ["none", "null"])
+def test_every_name_of_a_pipeline_is_its_name(tmp_path: Path, name: str) -> None:
+    """Also those of which an argument's value means that it is not given."""
+    one = table(tmp_path, "orders", pipeline=name)
+    grow(tmp_path, "orders", 1)
+    (work,), summary = detect(one)
+    assert (xcoms.item(work, {name}).pipeline, set(summary)) == (name, {name})
+
+
 def test_a_chosen_pipeline_includes_its_sources(tmp_path: Path) -> None:
     """As in ``delta-cdc run FILE customers``; otherwise it has nothing to apply."""
     names = ["customers", "customers.eu", "customers.us"]
