@@ -22,7 +22,8 @@ class Table:
     """One pipeline.
 
     :param arguments: arguments of the operators by name, as given, including ``pipeline``; texts may contain
-        Jinja and ``${ENV}``
+        Jinja and ``${ENV}``. A source may also have ``inherits_take_over``
+        (:class:`delta_cdc.core.requests.ApplyRequest`)
     :param own_application: whether it gets its own Spark application
     :param place: its place in the configuration, for people
     :param sources: the pipelines that collect, or have collected, the changes that it applies

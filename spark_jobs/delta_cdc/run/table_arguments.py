@@ -121,7 +121,9 @@ def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
         # What was approved ends there, whatever the source has got since.
         run["ending_version"] = approved_version(approved)
     options = known.pop("options", None) or filled(ApplyOptions, APPLY, given)
-    return filled(ApplyRequest, APPLY, run, options=options, **known)
+    # No option: a configuration sets it for a source (delta_cdc.config.sources).
+    inherits = read.flag("inherits_take_over", given.get("inherits_take_over"))
+    return filled(ApplyRequest, APPLY, run, options=options, inherits_take_over=inherits, **known)
 
 
 def _has_own_end(run: Mapping[str, Any]) -> bool:
