@@ -14,6 +14,7 @@ from airflow_delta_cdc.groups.base import (
     arguments_of_run,
     collects,
     has_target,
+    is_dry,
     jobs_of,
     mode_of,
     takes_source,
@@ -60,7 +61,7 @@ class DetectChangesOperator(GroupOperator):
     (:func:`detecting`), and render them themselves.
 
     If a table cannot be planned, it is in the list: its own task plans it again, and fails under its name. In
-    a manual run with a mode in the form, this task fails instead.
+    a manual run with a mode in the form, this task fails instead, unless it is a dry run.
 
     :param tables: arguments of each table of this task (templated)
     :param pipelines: names of all pipelines of the group, which the form offers
@@ -151,7 +152,7 @@ class DetectChangesOperator(GroupOperator):
             if one.error is None
         }
         context["ti"].xcom_push(key="tables", value=codec.encoded(summaries))
-        if run.explicit:
+        if run.explicit and not is_dry(run.arguments):
             _raise_first(changes)
         return [
             codec.encoded(self._item(table, one, pipeline_job, stamp))

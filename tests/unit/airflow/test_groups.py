@@ -192,6 +192,20 @@ def test_what_was_asked_for_fails_at_once(lake: list[dict[str, Any]], tmp_path: 
         detect(*lake, absent, other, mode="reload")
 
 
+@pytest.mark.parametrize("form", [{}, {"mode": "reload"}], ids=str)
+def test_a_dry_run_shows_the_plans_of_the_tables_that_have_one(
+    lake: list[dict[str, Any]], tmp_path: Path, form: dict[str, Any]
+) -> None:
+    """It writes nothing, so a table that cannot be planned is no reason to stop."""
+    absent = table(tmp_path, "absent")
+    work, summary = detect(*lake, absent, dry_run=True, **form)
+    found = {item["pipeline"]: item["failed"] for item in work}
+    assert (found["busy"], found["absent"], summary["absent"]["status"]) == (False, True, "failed")
+    (item,) = [one for one in work if one["pipeline"] == "absent"]
+    with pytest.raises(TableNotFound):
+        task(item, absent).execute(context(params={"dry_run": True, **form}))
+
+
 def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Path) -> None:
     """A run that asks for a range or for all keys takes nothing new from files, and says what has no part."""
     (tmp_path / "landing").mkdir()
