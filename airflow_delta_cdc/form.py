@@ -373,6 +373,15 @@ class Run:
         """Return whether the run differs from scheduled ones: by its mode, or because it writes nothing."""
         return self.mode != "incremental" or "dry_run" in self.arguments
 
+    @property
+    def with_sources(self) -> bool:
+        """Return whether a chosen pipeline with several sources includes those.
+
+        It does not in a mode that computes rows again, nor with a value that fits only one pipeline.
+        """
+        of_one = any(APPLY[name].of_one for name in self.arguments)
+        return self.mode in given.ONWARDS and not of_one
+
     def __str__(self) -> str:
         return f"mode {self.mode}{', dry run' if 'dry_run' in self.arguments else ''}"
 

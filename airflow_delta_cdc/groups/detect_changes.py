@@ -14,6 +14,7 @@ from airflow_delta_cdc.groups.base import (
     arguments_of_run,
     collects,
     has_target,
+    is_dry,
     jobs_of,
     mode_of,
     takes_source,
@@ -23,20 +24,23 @@ from airflow_delta_cdc.groups.xcoms import Item, Summary, fingerprint
 from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.masking import masked
 from delta_cdc.core import arguments, codec
-from delta_cdc.core.errors import TableNotFound
+from delta_cdc.core.change_log import collectors
+from delta_cdc.core.errors import InvalidConfiguration, TableNotFound
+from delta_cdc.core.rules import known_as
 from delta_cdc.core.text_table import grid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from airflow.sdk import Context
 
-    from airflow_delta_cdc import announced, metrics, publishing
+    from airflow_delta_cdc import announced, jobs, metrics, publishing
     from airflow_delta_cdc.form import Run
     from delta_cdc.run.batch import PipelineJob
     from delta_cdc.run.detect_changes import DetectedChanges
 else:
     announced = Lazy("airflow_delta_cdc.announced")
+    jobs = Lazy("airflow_delta_cdc.jobs")
     metrics = Lazy("airflow_delta_cdc.metrics")
     publishing = Lazy("airflow_delta_cdc.publishing")
 
@@ -57,7 +61,7 @@ class DetectChangesOperator(GroupOperator):
     (:func:`detecting`), and render them themselves.
 
     If a table cannot be planned, it is in the list: its own task plans it again, and fails under its name. In
-    a manual run with a mode in the form, this task fails instead.
+    a manual run with a mode in the form, this task fails instead, unless it is a dry run.
 
     :param tables: arguments of each table of this task (templated)
     :param pipelines: names of all pipelines of the group, which the form offers
@@ -100,7 +104,10 @@ class DetectChangesOperator(GroupOperator):
 
     def chosen(self, run: Run) -> dict[str, Mapping[str, Any]]:
         """Return the tables that the form of the run chooses, by name, as the DAG file has them."""
-        return {table["pipeline"]: table for table in self.tables if table["pipeline"] in run.tables}
+        names = set(run.tables)
+        if run.with_sources:
+            names |= collectors(self.tables, run.tables)
+        return {table["pipeline"]: table for table in self.tables if table["pipeline"] in names}
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Detect the changes of every table of the run."""
@@ -128,7 +135,8 @@ class DetectChangesOperator(GroupOperator):
         selected_jobs, other_jobs = jobs[: len(selected)], jobs[len(selected) :]
         changes = engine.detect_changes(selected_jobs)
         if not is_partial:
-            changes = [_without_log(table, one) for table, one in zip(selected, changes, strict=True)]
+            logs = {_place(table.get("target" if collects(table) else "log")) for table in self.tables}
+            changes = [_without_log(table, one, logs) for table, one in zip(selected, changes, strict=True)]
         self._log(changes)
         lags = {
             one.pipeline: publishing.timely(self.log, table, one.lag)
@@ -144,7 +152,7 @@ class DetectChangesOperator(GroupOperator):
             if one.error is None
         }
         context["ti"].xcom_push(key="tables", value=codec.encoded(summaries))
-        if run.explicit:
+        if run.explicit and not is_dry(run.arguments):
             _raise_first(changes)
         return [
             codec.encoded(self._item(table, one, pipeline_job, stamp))
@@ -212,12 +220,24 @@ def _no_part(table: Mapping[str, Any], *, chosen: bool) -> str:
     return ""
 
 
-def _without_log(table: Mapping[str, Any], changes: DetectedChanges) -> DetectedChanges:
-    """Accept a missing change log of a table that the form does not name."""
-    has_no_log = (
-        isinstance(changes.error, TableNotFound) and engine.is_ingested(table) and not takes_source(table)
-    )
-    return replace(changes, error=None, found="nothing: it has no log yet") if has_no_log else changes
+def _without_log(table: Mapping[str, Any], changes: DetectedChanges, logs: Container[str]) -> DetectedChanges:
+    """Accept a missing change log of a table that the form does not name, in a mode that does not fill it.
+
+    :param logs: the change logs that the tables of this task fill
+    """
+    is_filled = takes_source(table) if engine.is_ingested(table) else mode_of(table) in arguments.ONWARDS
+    is_missing = isinstance(changes.error, TableNotFound) and _place(jobs.source_of(table)) in logs
+    if is_filled or not is_missing:
+        return changes
+    return replace(changes, error=None, found="nothing: it has no log yet")
+
+
+def _place(table: Any) -> str:
+    """Return a text that is equal for all spellings of a table; "" for none."""
+    try:
+        return known_as(arguments.optional_table("table", table) or "")
+    except InvalidConfiguration:
+        return str(table)
 
 
 def _reads_source(table: Mapping[str, Any]) -> bool:

@@ -416,10 +416,12 @@ def _facts_of(
 def _outcome(pipeline: Declared, facts: _Facts) -> _Outcome | None:
     """Return what a run means for a pipeline; None if the run left the pipeline out."""
     tables = facts.run.tables
-    if tables and pipeline.pipeline not in tables and any(name == "tables" for name, _ in pipeline.form):
+    detected = facts.detected.get(pipeline.pipeline)
+    is_named = pipeline.pipeline in tables or not any(name == "tables" for name, _ in pipeline.form)
+    # A pipeline with several sources that the form names includes those.
+    if tables and not is_named and detected is None:
         return None
     *_, published = facts.published_by(pipeline) or (None,)
-    detected = facts.detected.get(pipeline.pipeline)
     if published is None and detected is not None and detected.get("status") == "left out":
         return None
     if published is not None:

@@ -184,6 +184,8 @@ def test_only_a_log_that_describes_itself_completes_options() -> None:
         ({"pipeline": "", "log": "/lake/events", "target": "main.silver.orders"}, "orders"),
         ({"log": "/lake/events/", "target": ""}, "events"),
         ({"target": "${PLACE}"}, "orders"),
+        *(({"pipeline": name, "target": "/lake/orders"}, name) for name in ("none", "null", "None")),
+        ({"pipeline": None, "target": "/lake/orders"}, "orders"),
     ],
 )
 def test_a_pipeline_is_called_as_its_table(

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.config.findings import nearest
+from delta_cdc.core.change_log import collectors
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.planning.consumers import Consumer
 
@@ -21,7 +22,8 @@ class Table:
     """One pipeline.
 
     :param arguments: arguments of the operators by name, as given, including ``pipeline``; texts may contain
-        Jinja and ``${ENV}``
+        Jinja and ``${ENV}``. A source may also have ``inherits_take_over``
+        (:class:`delta_cdc.core.requests.ApplyRequest`)
     :param own_application: whether it gets its own Spark application
     :param place: its place in the configuration, for people
     :param sources: the pipelines that collect, or have collected, the changes that it applies
@@ -109,13 +111,10 @@ class Configuration:
         _refuse_unknown("pipeline", pipelines or (), [table.pipeline for _, table in tables])
         if pipelines is None:
             return tables
-        logs = {table.arguments.get("source") for _, table in tables if table.pipeline in pipelines}
-        return [
-            (one, table)
-            for one, table in tables
-            if table.pipeline in pipelines
-            or (with_sources and table.collects and table.arguments["target"] in logs)
-        ]
+        selected = set(pipelines)
+        if with_sources:
+            selected |= collectors([table.arguments for _, table in tables], pipelines)
+        return [(one, table) for one, table in tables if table.pipeline in selected]
 
     def with_arguments(self, of: Callable[[Table], dict[str, Any]]) -> Configuration:
         """Return the configuration with other arguments of its tables.

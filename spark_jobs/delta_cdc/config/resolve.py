@@ -25,6 +25,8 @@ _TOP = ("defaults", "groups", "pipelines")
 #: Options of one run, from its form or the command line: a configuration would set them for every run.
 _OF_A_RUN = ("tables", *(name for name, one in {**INGEST, **APPLY}.items() if one.of_run), "repair")
 _INGEST_ONLY = tuple(name for name in INGEST if name not in APPLY and name != "log")
+#: What the name of an asset of a group begins with, where that of a pipeline is (airflow_delta_cdc.assets).
+_OF_GROUPS = "group:"
 _DAG_ID = re.compile(r"[A-Za-z0-9_.\-]{1,200}")
 
 
@@ -146,6 +148,10 @@ class _Resolver:
                 check_pipeline(name)
             except InvalidConfiguration as error:
                 self._findings.add(place, error.message, error.remedy)
+            if name.startswith(_OF_GROUPS):
+                message = f"The pipeline name {name!r} cannot be used."
+                remedy = f"remove {_OF_GROUPS!r}: in Airflow, it marks the asset of a group."
+                self._findings.add(place, message, remedy)
         elif not _DAG_ID.fullmatch(name):
             message = f"The group's name {shown(name)} cannot be used."
             self._findings.add(place, message, "use 1 to 200 letters, digits, '_', '-' or '.'.")

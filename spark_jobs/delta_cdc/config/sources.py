@@ -110,9 +110,9 @@ def collecting(
         # It is for the other sources: a delete of this one is an event with its own sequence.
         merged.pop("delete_sequence", None)
     predecessor = arguments.get("take_over_from")
-    if predecessor is not None:
-        # The pipeline had another name, and so had its sources.
-        merged = {"take_over_from": pipeline_of(predecessor, name), **merged}
+    if predecessor is not None and "take_over_from" not in merged:
+        # The pipeline had another name, and so had its sources, except those that are new.
+        merged |= {"take_over_from": pipeline_of(predecessor, name), "inherits_take_over": True}
     given = {key: value for key, value in merged.items() if value is not None and key != "removed"}
     return {
         "pipeline": pipeline_of(pipeline, name),

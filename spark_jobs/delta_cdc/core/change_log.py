@@ -10,7 +10,7 @@ from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import CHANGE_LOG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from delta_cdc.core.options import IngestOptions, SourceKind
 
@@ -75,6 +75,20 @@ def events_of_tables(options: ApplyOptions) -> ApplyOptions:
 def log_properties(options: IngestOptions) -> dict[str, str]:
     """Return the table properties of the log of an ingest, without those that depend on its columns."""
     return {CHANGE_LOG: "true", **description(insert_only=options.insert_only), **options.log_properties}
+
+
+def collectors(tables: Iterable[Mapping[str, Any]], pipelines: Collection[str]) -> set[str]:
+    """Return the names of the pipelines that collect the changes that some pipelines apply.
+
+    :param tables: arguments of all pipelines
+    :param pipelines: names of those that apply
+    """
+    logs = [table.get("source") for table in tables if table["pipeline"] in pipelines]
+    return {
+        table["pipeline"]
+        for table in tables
+        if table.get("target_kind") == "change_log" and table["target"] in logs
+    }
 
 
 def completed(options: ApplyOptions, properties: Mapping[str, str]) -> ApplyOptions:

@@ -71,6 +71,11 @@ class Request(RangeOptions):
         return None
 
     @property
+    def may_lack_predecessor(self) -> bool:
+        """Return whether the predecessor may have no seal: then the pipeline is a new source."""
+        return False
+
+    @property
     def sets_baseline(self) -> bool:
         """Return whether the user guarantees the rows of a target without a seal."""
         return False
@@ -92,12 +97,14 @@ class ApplyRequest(Request, RunOptions):
 
     :param source_name: catalog name of the source, once ``source`` is its location; "" without a name
     :param target_name: the same of the target
+    :param inherits_take_over: ``take_over_from`` was written for the pipeline that has this one as a source
     """
 
     target: str
     options: ApplyOptions
     source_name: str = ""
     target_name: str = ""
+    inherits_take_over: bool = field(default=False, metadata=codec.UNWRITTEN)
 
     @property
     def quarantine(self) -> str | None:
@@ -141,6 +148,11 @@ class ApplyRequest(Request, RunOptions):
     def predecessor(self) -> str | None:
         """Return the pipeline whose watermark this one takes over."""
         return self.take_over_from
+
+    @property
+    def may_lack_predecessor(self) -> bool:
+        """Return whether the predecessor is only what this source would have been called before."""
+        return self.inherits_take_over
 
     @property
     def sets_baseline(self) -> bool:

@@ -16,6 +16,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.memory import plan_key
 from delta_cdc.planning.reconcile import (
@@ -176,8 +177,8 @@ async def _refuse_rows_of_others(request: Request, recorded: RecordedWatermark) 
         raise TargetWithoutWatermark(
             f"Pipeline {request.pipeline} has no watermark in the target {recorded.target.uri} (version "
             f"{recorded.target.version}), and {', '.join(owners)} goes on with it.",
-            remedy=f"if the pipeline had that name before, set take_over_from to {owners[0]}; otherwise use "
-            "a new target.",
+            remedy="if the pipeline had that name before, set take_over_from to "
+            f"{next(iter(owners))}; otherwise use a new target.",
         )
 
 
@@ -289,7 +290,8 @@ async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) 
         return observed
     if own is not None and own.successor != name:
         raise adopted_by(recorded.target, own)
-    other = await reconcile_async(target, name, closed=True, declared=own is not None)
+    may_lack = own is not None or await _is_new_source(observed, target, name)
+    other = await reconcile_async(target, name, closed=True, declared=may_lack)
     if other is None or (other.seal is None and own is None):
         # The table is empty and has no seal: there is nothing to take over, so load it.
         return observed
@@ -326,6 +328,24 @@ async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) 
         before=tuple(steps),
         found=(_taken_over(pipeline, name, recorded.target.uri, seal),),
     )
+
+
+async def _is_new_source(observed: Observation[R], target: DeltaLog, name: str) -> bool:
+    """Return whether a source that inherits a predecessor had none: it is newer than the pipeline's name.
+
+    A predecessor that had a seal is never a reason to load. Nor is the name of another pipeline that goes on
+    with the same source: the pipeline may have had a third name.
+    """
+    request, pipeline = observed.request, observed.request.pipeline
+    if not request.may_lack_predecessor or app_id(name) in await target.transactions():
+        return False
+    going_on = {
+        other.rpartition(".")[0]
+        for other, seal in (await owners_of(target, pipeline)).items()
+        if seal.state.applied_to is not None and seal.state.applied_to.table_id == observed.source.table_id
+    }
+    # The same pipeline may load a table again under the name of another source.
+    return going_on <= {pipeline.rpartition(".")[0]}
 
 
 def _taken_over(pipeline: str, predecessor: str, target: str, seal: Seal) -> str:

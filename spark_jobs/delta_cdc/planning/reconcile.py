@@ -223,12 +223,12 @@ async def reconcile_async(
     return replace(recorded, newest_hash=known_hash(history, state.version))
 
 
-async def owners_of(log: DeltaLog, pipeline: str) -> list[str]:
+async def owners_of(log: DeltaLog, pipeline: str) -> dict[str, Seal]:
     """Return the other pipelines whose seals in a target are in effect, and which no other one took over.
 
     :param log: the target's log
     """
-    found = []
+    found = {}
     for app in sorted(await log.transactions()):
         name = app.removeprefix(_APP_PREFIX)
         if name in (app, pipeline):
@@ -239,7 +239,7 @@ async def owners_of(log: DeltaLog, pipeline: str) -> list[str]:
             # Of a seal that expired, or of rows that another writer replaced: a new name is a way out.
             continue
         if recorded is not None and recorded.seal is not None and recorded.seal.successor is None:
-            found.append(name)
+            found[name] = recorded.seal
     return found
 
 

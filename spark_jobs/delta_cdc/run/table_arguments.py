@@ -42,10 +42,15 @@ def pipeline_of(given: Mapping[str, Any]) -> str:
     """Return the pipeline of a table: the given one, or the last part of the name of its target, else of its
     log.
 
+    Any text but an empty one is a name, as in a configuration: also ``none``.
+
     :raises InvalidConfiguration: for values that are not texts
     """
-    if read.is_given(given.get("pipeline")):
-        return read.required("pipeline", given["pipeline"])
+    name = given.get("pipeline")
+    if isinstance(name, str) and name.strip():
+        return name.strip()
+    if read.is_given(name):
+        return read.required("pipeline", name)
     table = next((given[name] for name in ("target", "log") if read.is_given(given.get(name))), None)
     return read.last_part(read.table("target", table))
 
@@ -116,7 +121,9 @@ def apply_request(given: Mapping[str, Any], **known: Any) -> ApplyRequest:
         # What was approved ends there, whatever the source has got since.
         run["ending_version"] = approved_version(approved)
     options = known.pop("options", None) or filled(ApplyOptions, APPLY, given)
-    return filled(ApplyRequest, APPLY, run, options=options, **known)
+    # No option: a configuration sets it for a source (delta_cdc.config.sources).
+    inherits = read.flag("inherits_take_over", given.get("inherits_take_over"))
+    return filled(ApplyRequest, APPLY, run, options=options, inherits_take_over=inherits, **known)
 
 
 def _has_own_end(run: Mapping[str, Any]) -> bool:

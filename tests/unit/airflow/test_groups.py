@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pendulum
 import pyarrow as pa
 import pytest
 from airflow.sdk import DAG
@@ -22,6 +24,7 @@ from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
 from airflow_delta_cdc.groups.table import ApplyTableOperator
 from delta_cdc import published
+from delta_cdc.config import load
 from delta_cdc.core import codec
 from delta_cdc.core.errors import (
     ConfigurationChanged,
@@ -189,6 +192,20 @@ def test_what_was_asked_for_fails_at_once(lake: list[dict[str, Any]], tmp_path: 
         detect(*lake, absent, other, mode="reload")
 
 
+@pytest.mark.parametrize("form", [{}, {"mode": "reload"}], ids=str)
+def test_a_dry_run_shows_the_plans_of_the_tables_that_have_one(
+    lake: list[dict[str, Any]], tmp_path: Path, form: dict[str, Any]
+) -> None:
+    """It writes nothing, so a table that cannot be planned is no reason to stop."""
+    absent = table(tmp_path, "absent")
+    work, summary = detect(*lake, absent, dry_run=True, **form)
+    found = {item["pipeline"]: item["failed"] for item in work}
+    assert (found["busy"], found["absent"], summary["absent"]["status"]) == (False, True, "failed")
+    (item,) = [one for one in work if one["pipeline"] == "absent"]
+    with pytest.raises(TableNotFound):
+        task(item, absent).execute(context(params={"dry_run": True, **form}))
+
+
 def test_a_log_is_read_and_not_filled_where_keys_are_computed_again(tmp_path: Path) -> None:
     """A run that asks for a range or for all keys takes nothing new from files, and says what has no part."""
     (tmp_path / "landing").mkdir()
@@ -241,6 +258,74 @@ def test_tables_that_a_mode_is_not_about_stop_no_other(lake: list[dict[str, Any]
     for name, error in named:
         with pytest.raises(error):
             detect(*lake, appended, logged, collected, mode="reload", tables=[name])
+
+
+def several(folder: Path, *names: str) -> list[dict[str, Any]]:
+    """Return the arguments of customers, which has several sources, and of these; nothing was collected."""
+    for name in names:
+        grow(folder, name, 1)
+    given = {
+        "target": str(folder / "customers"),
+        "keys": ["id"],
+        "sequence_by": "id",
+        "delete_sequence": "id",
+        "sources": {name: {"source": str(folder / f"{name}_source")} for name in names},
+    }
+    return [one.arguments for one in load({"pipelines": {"customers": given}}).tables()]
+
+
+def of_dates(*tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the summary of a run of a backfill by dates."""
+    given = context(
+        dag_run=SimpleNamespace(run_type="backfill", conf={}),
+        data_interval_start=pendulum.datetime(2020, 1, 1),
+        data_interval_end=pendulum.now("UTC").add(days=1),
+    )
+    detection(*tables).execute(given)
+    return given["ti"].pushed["tables"]
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_a_log_of_other_tables_that_is_not_there_yet_stops_no_other(
+    lake: list[dict[str, Any]], tmp_path: Path, dates: bool
+) -> None:
+    logged = with_log("logged", str(tmp_path / "landing"), str(tmp_path / "log"))
+    applied = {**lake[0], "pipeline": "applied", "target": str(tmp_path / "applied")}
+    applied |= {"source": f"{logged['log']}/", "source_kind": "change_log"}
+    tables = [*lake, *several(tmp_path, "eu", "us"), {**logged, "target": None}, applied]
+    summary = of_dates(*tables) if dates else detect(*tables, mode="reload")[1]
+    assert (summary["busy"]["status"], summary["customers"]["status"]) == ("work", "nothing")
+    assert summary["applied"]["status"] == "nothing"
+    with pytest.raises(TableNotFound):
+        detect(*tables, mode="reload", tables=["customers"])
+    # A table of events that none of them fills is another case.
+    with pytest.raises(TableNotFound):
+        detect(*lake, applied, mode="reload")
+
+
+@pytest.mark.parametrize("name", ["none", "null"])
+def test_every_name_of_a_pipeline_is_its_name(tmp_path: Path, name: str) -> None:
+    """Also those of which an argument's value means that it is not given."""
+    one = table(tmp_path, "orders", pipeline=name)
+    grow(tmp_path, "orders", 1)
+    (work,), summary = detect(one)
+    assert (xcoms.item(work, {name}).pipeline, set(summary)) == (name, {name})
+
+
+def test_a_chosen_pipeline_includes_its_sources(tmp_path: Path) -> None:
+    """As in ``delta-cdc run FILE customers``; otherwise it has nothing to apply."""
+    names = ["customers", "customers.eu", "customers.us"]
+    tables = several(tmp_path, "eu", "us")
+    for form in ({}, {"mode": "backfill", "ending_timestamp": "2099-01-01T00:00:00Z"}, {"dry_run": True}):
+        _, summary = detect(*tables, tables=["customers"], **form)
+        assert [summary[name]["status"] for name in names[1:]] == ["work"] * 2, form
+    work, _ = detect(*tables, tables=["customers"])
+    assert sorted(item["pipeline"] for item in work) == names
+    work, _ = detect(*tables, tables=["customers.eu"])
+    assert [item["pipeline"] for item in work] == ["customers.eu"]
+    # Versions are those of one table.
+    with pytest.raises(TableNotFound):
+        detect(*tables, tables=["customers"], mode="backfill", ending_version=3)
 
 
 def test_a_repair_of_the_quarantine_reads_the_records_of_a_log_again(

@@ -299,6 +299,15 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {"run": None},
         {},
     ),
+    "included with another pipeline that the form names": (
+        {
+            "of": replace(MAPPED, form=(("tables", None),)),
+            "runs": [run(dag_id="shop")._replace(has_form=True, tables=("customers",))],
+            "values": [value("tables", {"p": {"status": "nothing", "version": 4}}, task_id="detect_changes")],
+        },
+        {"version": 4},
+        {},
+    ),
 }
 
 

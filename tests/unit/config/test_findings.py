@@ -61,6 +61,7 @@ groups: {g: ▶[]}¶pipelines: {p: {RIGHT, group: g}} | The group 'g' is no mapp
 defaults: {▶shedule: null}¶pipelines: {p: {RIGHT}} | 'shedule' is no key of defaults | you mean 'schedule'?
 groups:¶  g:¶    ▶max_paralel_tables: 8¶pipelines: {p: {RIGHT, group: g}} | of the group g | 'max_parallel_
 pipelines: {▶a/b: {RIGHT}} | The pipeline name 'a/b' cannot be used. | use 1 to 200 letters
+groups: {g: {}}¶pipelines: {▶'group:x': {group: g, RIGHT}} | name 'group:x' cannot be used. | of a group.
 groups: {▶a b: {}}¶pipelines: {p: {RIGHT}} | The group's name 'a b' cannot be used | use 1 to 200 letters
 groups: {sales: {}}¶pipelines: {p: {RIGHT, group: ▶sals}} | 'sals', which does not exist. | mean 'sales'?
 p: {RIGHT, group: ▶sales} | which does not exist | write groups: {sales: {}}.

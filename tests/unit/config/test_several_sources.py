@@ -218,3 +218,8 @@ def test_the_sources_of_a_pipeline_with_a_new_name_take_theirs_over() -> None:
         "customers.old": "clients.old",
         "customers.us": "customers.usa",
     }
+    # A source that is newer than the name has no predecessor; the run finds out.
+    inheriting = [name for name, table in found.items() if table.get("inherits_take_over")]
+    assert sorted(inheriting) == ["customers.eu", "customers.old"]
+    own = _found(take_over_from="clients", sources={"eu": {"source": "/eu", "take_over_from": None}})
+    assert not {"take_over_from", "inherits_take_over"} & own["customers.eu"].keys()

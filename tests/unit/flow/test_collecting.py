@@ -251,6 +251,43 @@ def test_a_source_that_is_loaded_once_may_get_another_name(tmp_path: Path) -> No
     assert plan_apply(_request(renamed)).spec is None
 
 
+def test_a_source_that_is_newer_than_the_name_of_its_pipeline_is_loaded(tmp_path: Path) -> None:
+    """It inherits a predecessor that never was; one that a user wrote for it is a mistake."""
+    lake = Lake(tmp_path)
+    lake.tables["log"].create()
+    lake.run(lake.job("eu"))
+
+    def kinds(name: str, pipeline: str, predecessor: str, *, inherits: bool = True) -> list[str]:
+        given = {"pipeline": pipeline, "take_over_from": predecessor, "inherits_take_over": inherits}
+        return [step.kind for step in plan_apply(_request(lake.job(name, **given))).steps]
+
+    assert kinds("us", "q.us", "p.us") == ["load"]
+    assert kinds("eu", "q.eu", "p.eu") == ["take_over", "take_over"]
+    with pytest.raises(TargetWithoutWatermark, match=r"no seal of pipeline p\.us .*: p\.eu"):
+        kinds("us", "q.us", "p.us", inherits=False)
+    # Another pipeline goes on with the same source, so it has another name than the inherited one.
+    for pipeline, predecessor in (("r.eu", "q.eu"), ("q.europe", "p.europe")):
+        with pytest.raises(TargetWithoutWatermark, match=f"no seal of pipeline {predecessor} "):
+            kinds("eu", pipeline, predecessor)
+    # A source that cannot go on gets another name, and is loaded again.
+    lake.run(lake.job("eu", pipeline="q.eu", take_over_from="p.eu"))
+    assert kinds("eu", "q.europe", "p.europe") == ["load"]
+    assert kinds("us", "q.us", "p.us") == ["load"]
+
+
+def test_a_predecessor_whose_seal_is_lost_is_no_new_source(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    log = lake.tables["log"]
+    log.create()
+    lake.run(lake.job("us"))
+    version = log.version
+    lake.run(lake.job("eu"))
+    log.restore(version)
+    renamed = lake.job("eu", pipeline="q.eu", take_over_from="p.eu", inherits_take_over=True)
+    with pytest.raises(TargetWithoutWatermark, match=r"restored to before the first seal of pipeline p\.eu"):
+        plan_apply(_request(renamed))
+
+
 def test_a_seal_of_a_source_loaded_once_is_renewed_without_it(tmp_path: Path) -> None:
     """A crash after the first commit left the log without its description; the source is gone since."""
     lake = Lake(tmp_path, configuration={})
