@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -143,7 +143,7 @@ def test_a_variable_that_is_not_set_stops_its_pipeline_alone(tmp_path: Path, cap
     ],
 )
 def test_the_status_of_a_place_that_is_not_known_here(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, target: str, problem: str
+    tmp_path: Path, capsys: Any, source: str, target: str, problem: str
 ) -> None:
     """It is the problem of its own pipeline, and the others have their status."""
     tables = Tables.made_in(tmp_path / "tables")
@@ -170,9 +170,7 @@ def test_the_status_of_a_place_that_is_not_known_here(
     assert main(["status", str(path), "p", "--advise"]) == 0
 
 
-def test_the_status_of_a_change_log_needs_no_source(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_status_of_a_change_log_needs_no_source(tmp_path: Path, capsys: Any) -> None:
     path = tmp_path / "pipelines.yaml"
     path.write_text(
         f"pipelines: {{p: {{source: '${{NOPE}}/{{{{ ds }}}}', log: {tmp_path}/l, insert_only: true}}}}\n"
