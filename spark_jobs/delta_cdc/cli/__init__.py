@@ -39,7 +39,8 @@ from delta_cdc.cli import (
     views,
     why,
 )
-from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
+from delta_cdc.cli.common import exit_code
+from delta_cdc.core.errors import DeltaCdcError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except DeltaCdcError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InvalidConfiguration) else 1
+        return exit_code(error)
     except BrokenPipeError:
         # The reader, such as head, closed the pipe; without this Python would fail again in its final flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

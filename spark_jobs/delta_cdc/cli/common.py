@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from delta_cdc.core.watermark import Seal
 
 
+def exit_code(error: DeltaCdcError) -> int:
+    """Return the exit code of a command for its problem: 2 for wrong usage, else 1."""
+    return 2 if isinstance(error, InvalidConfiguration) else 1
+
+
 # -- arguments ------------------------------------------------------------------------------------
 def json_object(text: str) -> dict[str, Any]:
     """Read an argument that is a JSON object; for argparse."""

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from delta_cdc.cli.common import exit_code
 from delta_cdc.cli.init import takes_search
-from delta_cdc.cli.proposing import Known, Proposing, Search, report
+from delta_cdc.cli.proposing import Brokers, Known, Proposing, Search, report
 from delta_cdc.config import is_code, load
-from delta_cdc.config.combine import same_place
+from delta_cdc.config.combine import is_template, same_place
 from delta_cdc.config.proposals import add as add_to
 from delta_cdc.config.proposals import entries
 from delta_cdc.core.arguments import names
-from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.topics import is_topics, parse
-from delta_cdc.core.variables import expand
+from delta_cdc.core.uris import is_name
+from delta_cdc.core.variables import expand, has_variable
 from delta_cdc.delta_log.folders import DEPTH
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from delta_cdc.config import Configuration, Group
+    from delta_cdc.config.proposals import Proposal
 
 _PLACES = ("source", "log", "target")
 
@@ -57,25 +62,62 @@ def _run(arguments: argparse.Namespace) -> int:
             "No group has discover.",
             remedy="write discover: {tables: <folder, schema or topics>, target: <folder or schema>}.",
         )
-    is_open = False
+    codes = [0]
+    earlier: list[_Place] = []
     for group in wanted:
-        # What an earlier group got is known to the next one.
-        proposing = Proposing(_search(group, arguments), _known(load(arguments.file))).run()
-        report(proposing)
-        whole = [one for one in proposing.proposals if one.is_whole]
-        if whole and group.settings["discover"].get("add") is True:
-            file = add_to(arguments.file, whole, group.name)
-            print(f"{plural(len(whole), 'pipeline')} added to {file}: {', '.join(w.pipeline for w in whole)}")
-            rest = [one for one in proposing.proposals if not one.is_whole]
-        else:
-            rest = proposing.proposals
-        if rest:
-            print(entries(rest, group.name), end="")
-        elif not whole:
-            print(f"# {group.name}: no new table")
-        is_open = is_open or bool(rest)
+        try:
+            codes.append(_discover(group, arguments, earlier))
+        except DeltaCdcError as error:
+            sys.stderr.write(f"{group.name}: {type(error).__name__}: {error}\n")
+            codes.append(exit_code(error))
     sys.stdout.flush()
-    return 1 if is_open else 0
+    return max(codes)
+
+
+def _discover(group: Group, arguments: argparse.Namespace, earlier: list[_Place]) -> int:
+    """Print, or add, the new tables of a group; return the exit code.
+
+    :param earlier: the places of what earlier groups got, whether it is added or not; grows
+    """
+    search, configuration = _search(group, arguments), load(arguments.file)
+    places = [*_places(configuration), *earlier]
+    proposing = Proposing(search, _known(configuration, earlier)).run()
+    report(proposing)
+    found = proposing.proposals
+    if not found:
+        print(f"# {group.name}: no new table")
+        return 0
+    doubts = list(dict.fromkeys(f"{one}: {why}" for one in places if (why := _not_compared(one, search))))
+    earlier += [place for one in found for place in _places_of(one.pipeline, one.values, group.settings)]
+    whole = [one for one in found if one.is_whole]
+    is_added = bool(whole) and group.settings["discover"].get("add") is True
+    if doubts:
+        sys.stderr.write(_in_doubt(group.name, doubts, is_added=is_added))
+        is_added = False
+    if is_added:
+        _add(arguments.file, found, group)
+    rest = [one for one in found if not (is_added and one.is_whole)]
+    if rest:
+        print(entries(rest, _group_of(group)), end="")
+    return 1 if rest else 0
+
+
+def _add(file: Path, proposals: list[Proposal], group: Group) -> None:
+    """Add the proposals that are whole.
+
+    :raises DeltaCdcError: they cannot be added; all proposals are printed
+    """
+    whole = [one for one in proposals if one.is_whole]
+    try:
+        changed = add_to(file, whole, group.name, is_alone=group.is_alone)
+    except DeltaCdcError:
+        print(entries(proposals, _group_of(group)), end="")
+        raise
+    print(f"{plural(len(whole), 'pipeline')} added to {changed}: {', '.join(one.pipeline for one in whole)}")
+
+
+def _group_of(group: Group) -> str | None:
+    return None if group.is_alone else group.name
 
 
 def _search(group: Group, arguments: argparse.Namespace) -> Search:
@@ -89,29 +131,123 @@ def _search(group: Group, arguments: argparse.Namespace) -> Search:
         storage_options=arguments.storage_options or settings.get("storage_options"),
         kafka_options=arguments.kafka_options or settings.get("kafka_options"),
         confs={**(settings.get("conf") or {}), **dict(arguments.confs)},
+        # A new pipeline gets those of its group, also if the command line names others for the search.
+        brokers=_brokers(given["tables"], settings).names,
     )
 
 
-def _known(configuration: Configuration) -> Known:
-    places = list(_places(configuration))
-    topics = [name for place in places if is_topics(place) for name in parse(place).names]
-    pipelines = {table.pipeline for table in configuration.tables()}
+# -- what the configuration has already ---------------------------------------------------------
+@dataclass(frozen=True)
+class _Place:
+    """A place of a pipeline.
+
+    :param argument: the argument that has it
+    :param text: the place as written
+    :param settings: of the pipeline's group
+    """
+
+    pipeline: str
+    argument: str
+    text: str
+    settings: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return f"the {self.argument} of the pipeline {self.pipeline}, {self.text}"
+
+    @property
+    def unknown(self) -> str:
+        """Return why the place is not known here; "" if it is."""
+        if is_template(self.text):
+            return "only a run fills its template"
+        return "its variable is not set here" if has_variable(self.text) else ""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics of a place that is known."""
+        place = expand(self.text)
+        return parse(place).names if is_topics(place) else ()
+
+    @property
+    def brokers(self) -> Brokers:
+        """Return the brokers of the topics of a place that is known."""
+        return _brokers(self.text, self.settings)
+
+
+def _brokers(address: str, settings: Mapping[str, Any]) -> Brokers:
+    return Brokers.of(expand(address), settings.get("kafka_options"), settings.get("kafka_conn_id"))
+
+
+def _places(configuration: Configuration) -> Iterator[_Place]:
+    """Yield the places of all pipelines."""
+    for group, table in configuration.chosen():
+        yield from _places_of(table.pipeline, table.arguments, group.settings)
+        for place in table.removed:
+            yield _Place(table.pipeline, "removed source", place, group.settings)
+
+
+def _places_of(pipeline: str, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[_Place]:
+    for name in _PLACES:
+        place = arguments.get(name)
+        if isinstance(place, str):
+            yield _Place(pipeline, name, place, settings)
+
+
+def _known(configuration: Configuration, earlier: Iterable[_Place] = ()) -> Known:
+    earlier = list(earlier)
+    places = [place for place in (*_places(configuration), *earlier) if not place.unknown]
     # Of a pipeline with several sources, the parts have names of their own: orders.north.
-    pipelines |= {name.split(".")[0] for name in pipelines}
+    names = {table.pipeline for table in configuration.tables()} | {place.pipeline for place in earlier}
     return Known(
-        places=frozenset(same_place(place) for place in places if not is_topics(place)),
-        topics=frozenset(topics),
-        pipelines=frozenset(pipelines),
+        places=frozenset(same_place(expand(place.text)) for place in places if not place.topics),
+        topics=frozenset(
+            (topic, broker) for place in places for topic in place.topics for broker in place.brokers.names
+        ),
+        pipelines=frozenset(names | {name.split(".")[0] for name in names}),
     )
 
 
-def _places(configuration: Configuration) -> Iterator[str]:
-    """Yield the locations of a configuration that can be compared with those that are found."""
-    for table in configuration.tables():
-        for name in _PLACES:
-            place = table.arguments.get(name)
-            if isinstance(place, str) and "{{" not in place:
-                try:
-                    yield expand(place)
-                except InvalidConfiguration:
-                    sys.stderr.write(f"{table.pipeline}: {name} has a variable that is not set here.\n")
+def _not_compared(place: _Place, search: Search) -> str:
+    """Return why a place cannot be compared with what a search finds and proposes; "" if it can."""
+    finds_topics = is_topics(search.tables)
+    if is_topics(place.text) and not finds_topics:
+        return ""
+    if place.unknown or place.topics:
+        return place.unknown or (_other_brokers(place, search) if finds_topics else "")
+    known = expand(place.text)
+    has_name, finds_names = is_name(known), not finds_topics and is_name(search.tables)
+    if has_name and not finds_topics and not finds_names:
+        return "it is a catalog name, and the new tables have locations"
+    if place.argument == "target" and has_name != search.is_schema:
+        return f"it is a {'catalog name' if has_name else 'location'}, and the new targets are not"
+    schemas = [
+        *([search.tables] if finds_names else []),
+        *([expand(search.target)] if search.is_schema else []),
+    ]
+    if has_name and any(_is_short(known, schema) for schema in schemas):
+        return "it has more or fewer parts than the new names"
+    return ""
+
+
+def _is_short(name: str, schema: str) -> bool:
+    """Return whether a name has more or fewer parts than those of a schema, and may be one of them."""
+    parts, of_schema = name.lower().split("."), schema.lower().split(".")
+    return len(parts) != len(of_schema) + 1 and parts[-2:-1] in ([], of_schema[-1:])
+
+
+def _other_brokers(place: _Place, search: Search) -> str:
+    """Return why the topics of a place may be those of a search; "" if their brokers answer it."""
+    prefix = urlsplit(search.tables).path.removeprefix("/")
+    if place.brokers.are_given or place.brokers.names & search.all_brokers:
+        return ""
+    is_near = any(topic.startswith(prefix) for topic in place.topics)
+    return "the configuration does not give its brokers" if is_near else ""
+
+
+def _in_doubt(group: str, doubts: list[str], *, is_added: bool) -> str:
+    """Return the line about proposals that the configuration may have already."""
+    more = f" (and {plural(len(doubts) - 1, 'more place')})" if len(doubts) > 1 else ""
+    result = "nothing is added: " if is_added else ""
+    return (
+        f"{group}: {result}discover cannot compare the new tables with {doubts[0]}{more}. Compare them "
+        "yourself before you add the printed lines.\n"
+    )

@@ -25,6 +25,9 @@ _HELP = (
     "contains the source and the options"
 )
 
+#: The arguments that name the tables that a pipeline writes.
+WRITTEN = ("log", "target")
+
 
 @dataclass(frozen=True)
 class Chosen:
@@ -60,7 +63,7 @@ class Chosen:
     @property
     def written(self) -> list[str]:
         """Return the tables that the pipeline writes."""
-        return [place for place in (self.log, self.target) if place is not None]
+        return [place for place in map(self.location, WRITTEN) if place is not None]
 
     @property
     def storage_options(self) -> dict[str, str] | None:

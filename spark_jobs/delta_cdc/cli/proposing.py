@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from delta_cdc.cli.common import named, session
 from delta_cdc.config.combine import is_template, same_place
@@ -17,12 +18,13 @@ from delta_cdc.config.sources import LOG
 from delta_cdc.core.concurrency import AT_ONCE, gathered
 from delta_cdc.core.erasure import SUFFIX as ERASED
 from delta_cdc.core.errors import DeltaCdcError, EnvironmentNotReady, InvalidConfiguration
+from delta_cdc.core.kafka_options import BOOTSTRAP
 from delta_cdc.core.properties import APPEND_ONLY, CHANGE_LOG, feed_on, tracks_rows
 from delta_cdc.core.quarantine import QUARANTINE
 from delta_cdc.core.text_table import clipped, plural
-from delta_cdc.core.topics import is_topics
+from delta_cdc.core.topics import SCHEME, is_topics, parse
 from delta_cdc.core.uris import canonical_uri, is_name
-from delta_cdc.core.variables import expand
+from delta_cdc.core.variables import expand, has_variable
 from delta_cdc.delta_log.folders import DEPTH, find_tables
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.key_candidates import candidates, columns_of, orders, rounds
@@ -49,6 +51,8 @@ _SMALL = 1024**3
 #: With fewer rows, values may differ by chance.
 _FEW_ROWS = 100
 _NAME = "{name}"
+#: Makes the address of brokers one of a topic.
+_ANY_TOPIC = "x"
 #: Tables that this package keeps beside others.
 _SIDE_TABLES = (INGESTED, QUARANTINE, ERASED)
 _WIDEST = 400
@@ -65,6 +69,7 @@ class Search:
     :param max_bytes: the keys of a larger table are not counted
     :param leave_out: patterns of names that are not proposed
     :param confs: of Spark, such as those of a catalog
+    :param brokers: names of the brokers of the topics, besides those in ``tables`` and ``kafka_options``
     """
 
     tables: str
@@ -75,6 +80,12 @@ class Search:
     storage_options: dict[str, str] | None = None
     kafka_options: dict[str, str] | None = None
     confs: Mapping[str, str] = field(default_factory=dict)
+    brokers: frozenset[str] = frozenset()
+
+    @property
+    def all_brokers(self) -> frozenset[str]:
+        """Return all names of the brokers of the topics."""
+        return self.brokers | Brokers.of(self.tables, self.kafka_options).names
 
     @property
     def is_schema(self) -> bool:
@@ -95,16 +106,48 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Brokers:
+    """The brokers of topics, as far as a configuration gives them.
+
+    :param names: each as ``host:port``; or one name that is equal wherever it has the same meaning
+    :param are_given: whether they are ``host:port``, so that no other name means the same brokers
+    """
+
+    names: frozenset[str]
+    are_given: bool
+
+    @classmethod
+    def of(
+        cls, address: str, kafka_options: Mapping[str, str] | None, kafka_conn_id: str | None = None
+    ) -> Brokers:
+        """Return the brokers of an address of topics or of their prefix.
+
+        :param kafka_options: name them where the address does not
+        :param kafka_conn_id: names them where neither does
+        """
+        given = urlsplit(address).netloc or str((kafka_options or {}).get(BOOTSTRAP, "")).replace(" ", "")
+        if not given:
+            return cls(frozenset({f"kafka_conn_id {kafka_conn_id}" if kafka_conn_id else ""}), False)
+        try:
+            servers = parse(f"{SCHEME}://{given}/{_ANY_TOPIC}").servers
+        except InvalidConfiguration:
+            # What it means is for its pipeline to find out: here, only the same text is equal.
+            return cls(frozenset({given}), False)
+        are_given = not (has_variable(given) or is_template(given))
+        return cls(frozenset(servers.lower().split(",")), are_given)
+
+
+@dataclass(frozen=True)
 class Known:
     """What a configuration has already.
 
     :param places: locations of sources, logs and targets, as :func:`same_place` returns them
-    :param topics: names of topics
+    :param topics: names of topics, each with a name of one of its brokers
     :param pipelines: names of pipelines
     """
 
     places: frozenset[str] = frozenset()
-    topics: frozenset[str] = frozenset()
+    topics: frozenset[tuple[str, str]] = frozenset()
     pipelines: frozenset[str] = frozenset()
 
 
@@ -141,11 +184,13 @@ class Proposing:
         :raises EnvironmentNotReady: Spark cannot start
         :raises DeltaCdcError: the place itself cannot be read
         """
-        if is_template(self._search.target):
-            raise InvalidConfiguration(
-                f"The target {self._search.target} has a template, and only a run fills it.",
-                remedy="write it with ${VARIABLE}, or literally.",
-            )
+        for name in ("tables", "target"):
+            place = getattr(self._search, name)
+            if is_template(place):
+                raise InvalidConfiguration(
+                    f"The {name} {place} has a template, and only a run fills it.",
+                    remedy="write it with ${VARIABLE}, or literally.",
+                )
         known = dict.fromkeys(self._known.places, "a pipeline of the configuration")
         self._targets = {self._compared(place): owner for place, owner in known.items()}
         with self._open:
@@ -200,10 +245,12 @@ class Proposing:
         with named(place):
             spark = self._session([], is_small=False)
             names = tables_of(spark, place)
+        # A catalog may ignore the case.
+        known = {one.lower() for one in self._known.places}
         for name in names:
             full = f"{place}.{name}"
             # Spark asks the catalog and the store for each location, so names that are known need none.
-            if not self._is_wanted(name) or not self._is_new(full):
+            if not self._is_wanted(name) or full.lower() in known:
                 continue
             try:
                 with named(full):
@@ -359,7 +406,8 @@ class Proposing:
         try:
             for topic in reader.topics():
                 name = topic.removeprefix(reader.prefix).lstrip(".") or topic
-                if topic in self._known.topics or self._is_left_out(name):
+                is_known = any((topic, one) in self._known.topics for one in self._search.all_brokers)
+                if is_known or self._is_left_out(name):
                     continue
                 where = f"topic {topic}"
                 if problem := self._problem(reader.source(topic), name):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import refuse
-from delta_cdc.cli.pipelines import Chosen, chosen, takes_pipelines
-from delta_cdc.config.combine import unwatchable
+from delta_cdc.cli.pipelines import WRITTEN, Chosen, at_its_place, chosen, takes_pipelines
+from delta_cdc.config.combine import is_template, unwatchable
 from delta_cdc.core.arguments import seconds
-from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.core.metrics import METRICS, Sample, prometheus_text
 from delta_cdc.core.options import APPLY
 from delta_cdc.core.retention import readable as span
@@ -61,6 +61,20 @@ def add(commands: Any) -> None:
 _LEAST = ("seconds_until_unreadable", "last_commit_age_seconds")
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A table whose log records the progress of a pipeline.
+
+    :param source: the table that it is applied from, where the configuration names it
+    :param error: why the tables of the pipeline are not known here
+    """
+
+    one: Chosen
+    table: str
+    source: str | None = None
+    error: InvalidConfiguration | None = None
+
+
 def _span(text: str) -> float:
     found = seconds(text)
     if found is None:
@@ -72,41 +86,23 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.metrics:
         refuse(arguments, ("advise",), "with --metrics")
     # A pipeline that ingests and applies has two tables whose logs record its progress.
-    tables = [(one, table) for one in chosen(arguments) for table in one.written]
-    # Before the first run, no log names the source. With a change log, the log itself does not exist yet.
-    sources = [one.source if one.log is None else None for one, _ in tables]
-    results = run_sync(
-        status_of_all(
-            [(one.pipeline, table) for one, table in tables],
-            [one.storage_options for one, _ in tables],
-            sources,
-            [{"collects": one.table.collects, "once": one.table.once} for one, _ in tables],
-        )
-    )
-    expected = [
-        result.expected(_freshness(arguments, one)) if isinstance(result, Status) else result
-        for (one, _), result in zip(tables, results, strict=True)
-    ]
-    expected = [
-        replace(result, findings=(*result.findings, *_not_named(one)))
-        if isinstance(result, Status)
-        else result
-        for (one, _), result in zip(tables, expected, strict=True)
-    ]
+    parts = [part for one in chosen(arguments) for part in _parts(one)]
+    results = _results(parts, arguments)
     if arguments.metrics:
-        print(_metrics([one for one, _ in tables], expected), end="")
+        print(_metrics([part.one for part in parts], results), end="")
         return 0
     rows: list[dict[str, Any]] = []
     lines: list[str] = []
     is_healthy = True
-    advice = _advice(tables, arguments) if arguments.advise else [[]] * len(tables)
-    for (one, table), result, advised in zip(tables, expected, advice, strict=True):
+    advice = _advice(parts, arguments) if arguments.advise else [[]] * len(parts)
+    for part, result, advised in zip(parts, results, advice, strict=True):
         # A pipeline with a change log and a target has two parts below its name.
-        lines += [one.pipeline] if not rows or rows[-1]["pipeline"] != one.pipeline else []
+        pipeline = part.one.pipeline
+        lines += [pipeline] if not rows or rows[-1]["pipeline"] != pipeline else []
         if isinstance(result, DeltaCdcError):
             is_healthy = False
             lines.append(f"  {type(result).__name__}: {result}")
-            rows.append({"pipeline": one.pipeline, "target": table, "error": result.to_dict()})
+            rows.append({"pipeline": pipeline, "target": part.table, "error": result.to_dict()})
         elif isinstance(result, Status):
             is_healthy = is_healthy and not result.findings
             lines += _lines(result)
@@ -120,28 +116,77 @@ def _status(arguments: argparse.Namespace) -> int:
     return 0 if is_healthy else 1
 
 
-def _advice(tables: Sequence[tuple[Chosen, str]], arguments: argparse.Namespace) -> list[list[Advice]]:
-    """Return the advice about each table; that about the schedule of a group is with its first table."""
-    given = (
-        AboutTable(
-            pipeline=one.pipeline,
-            target=table,
-            source=one.source if one.log is None else None,
-            storage_options=one.storage_options,
-            freshness=_freshness(arguments, one),
-            group=one.group.name if one.group is not None else None,
-            schedule=one.group.settings.get("schedule") if one.group is not None else None,
-            tables_of_group=_tables_of(one.group) if one.group is not None else 0,
-            is_watchable=one.group is None or not any(unwatchable(table) for table in one.group.tables),
+def _parts(one: Chosen) -> list[_Part]:
+    """Return the tables of a pipeline; if a place is not known here, one part with the reason."""
+    given = one.table.arguments
+    # What is ingested is no table, and only its change log is read here.
+    needed = WRITTEN if given.get("log") else ("target", "source")
+    places = {name: str(given[name]) for name in needed if given.get(name)}
+    try:
+        for name, place in places.items():
+            if one.group is not None and is_template(place):
+                error = InvalidConfiguration(
+                    f"{name} is {place!r}, a template: the table is only known at run time.",
+                    remedy="give the command PIPELINE=TARGET with the location, or write ${VARIABLE} in the "
+                    "configuration.",
+                )
+                raise at_its_place(one, error)
+        # Before the first run, no log names the source.
+        source = one.source if one.log is None else None
+        return [_Part(one, table, source) for table in one.written]
+    except InvalidConfiguration as error:
+        return [_Part(one, next(iter(places.values())), error=error)]
+
+
+def _results(parts: Sequence[_Part], arguments: argparse.Namespace) -> list[Status | Exception]:
+    """Return the status, or the error, of each part."""
+    known = [part for part in parts if part.error is None]
+    looks = iter(
+        run_sync(
+            status_of_all(
+                [(part.one.pipeline, part.table) for part in known],
+                [part.one.storage_options for part in known],
+                [part.source for part in known],
+                [{"collects": part.one.table.collects, "once": part.one.table.once} for part in known],
+            )
         )
-        for one, table in tables
     )
-    return run_sync(advise_all(list(given)))
+    return [part.error or _expected(part.one, next(looks), arguments) for part in parts]
+
+
+def _expected(one: Chosen, result: Status | Exception, arguments: argparse.Namespace) -> Status | Exception:
+    """Return a status with what the configuration expects."""
+    if not isinstance(result, Status):
+        return result
+    result = result.expected(_freshness(arguments, one))
+    return replace(result, findings=(*result.findings, *_not_named(one)))
+
+
+def _advice(parts: Sequence[_Part], arguments: argparse.Namespace) -> list[list[Advice]]:
+    """Return the advice about each table; that about the schedule of a group is with its first table."""
+    given = [
+        AboutTable(
+            pipeline=part.one.pipeline,
+            target=part.table,
+            source=part.source,
+            storage_options=part.one.storage_options,
+            freshness=_freshness(arguments, part.one),
+            group=group.name if group is not None else None,
+            schedule=group.settings.get("schedule") if group is not None else None,
+            tables_of_group=_tables_of(group) if group is not None else 0,
+            is_watchable=group is None or not any(unwatchable(table) for table in group.tables),
+        )
+        for part in parts
+        if part.error is None
+        for group in (part.one.group,)
+    ]
+    advice = iter(run_sync(advise_all(given)))
+    return [next(advice) if part.error is None else [] for part in parts]
 
 
 def _tables_of(group: Group) -> int:
     """Return how many tables a group writes, chosen or not."""
-    return sum(len(Chosen(table, group).written) for table in group.tables)
+    return sum(bool(table.arguments.get(name)) for table in group.tables for name in WRITTEN)
 
 
 def _advised(advice: Sequence[Advice]) -> Iterator[str]:

@@ -27,6 +27,7 @@ class Table:
     :param own_application: whether it gets its own Spark application
     :param place: its place in the configuration, for people
     :param sources: the pipelines that collect, or have collected, the changes that it applies
+    :param removed: the tables of its sources that are removed
     """
 
     pipeline: str
@@ -34,6 +35,7 @@ class Table:
     own_application: bool = False
     place: str = ""
     sources: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
 
     @property
     def collects(self) -> bool:
@@ -59,12 +61,14 @@ class Group:
         seconds, callbacks as lists of dotted names, ``dag_id`` with the group's name filled in
     :param tables: its tables, sorted by the pipelines' names; the sources of a pipeline come before it
     :param place: its place in the configuration, for people
+    :param is_alone: whether it is a pipeline without a group
     """
 
     name: str
     settings: dict[str, Any]
     tables: tuple[Table, ...]
     place: str = ""
+    is_alone: bool = False
 
     @cached_property
     def fingerprint(self) -> str:

@@ -59,14 +59,16 @@ class Proposal:
         """Return it with some keys, if they are missing, so that all else can be checked."""
         return self if self.is_whole else replace(self, values={**self.values, "keys": _ANY_KEY}, missing="")
 
-    def text(self, group: str, indent: int = 2) -> str:
+    def text(self, group: str | None, indent: int = 2) -> str:
         """Return it as YAML: an entry of ``pipelines``.
 
+        :param group: its group; None: it gets none
         :param indent: the number of spaces before its name
         """
         outer, inner = " " * indent, " " * (indent + 2)
         lines = [f"{outer}{yaml_key(self.pipeline)}:"]
-        for key, value in {"group": group, **self.values}.items():
+        of_group = {"group": group} if group is not None else {}
+        for key, value in {**of_group, **self.values}.items():
             lines += self._comments(key, inner)
             lines += [inner + line for line in yaml_of({key: value}).splitlines()]
         if self.missing:
@@ -132,23 +134,25 @@ def written(
     return "\n".join([*lines, ""]) + "".join(one.text(group) for one in proposals)
 
 
-def entries(proposals: Sequence[Proposal], group: str) -> str:
-    """Return proposals as ``pipelines`` of a configuration that has the group."""
+def entries(proposals: Sequence[Proposal], group: str | None) -> str:
+    """Return proposals as ``pipelines`` of a configuration that has the group, or without a group."""
     return "pipelines:\n" + "".join(one.text(group) for one in proposals)
 
 
-def add(source: Path, proposals: Sequence[Proposal], group: str) -> Path:
+def add(source: Path, proposals: Sequence[Proposal], name: str, *, is_alone: bool = False) -> Path:
     """Add proposals to a configuration on disk: at the end of its file, or to a file of its folder.
 
-    In a folder, the file is ``discovered-<group>.yaml``. Nothing else of a file changes, comments included;
+    In a folder, the file is ``discovered-<name>.yaml``. Nothing else of a file changes, comments included;
     and nothing is written if the configuration would then have a problem, or another content besides.
 
+    :param name: of the group of the proposals
+    :param is_alone: it is the name of a pipeline without a group, and so the proposals get none
     :return: the file
     :raises InvalidConfiguration: the file cannot be added to, or the result would have a problem
     """
     before = load(source)
-    file = source / f"discovered-{group}.yaml" if source.is_dir() else source
-    text = _appended(file, proposals, group)
+    file = source / f"discovered-{name}.yaml" if source.is_dir() else source
+    text = _appended(file, proposals, None if is_alone else name)
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         # The folder may have much else, such as a repository.
@@ -159,12 +163,15 @@ def add(source: Path, proposals: Sequence[Proposal], group: str) -> Path:
     if not _only_added(before, after, proposals):
         raise _not_added(file, "other pipelines would change, too")
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-    with replacing(file.resolve(), mode=mode) as draft:
-        draft.write(text.encode())
+    try:
+        with replacing(file.resolve(), mode=mode) as draft:
+            draft.write(text.encode())
+    except OSError as error:
+        raise _not_added(file, f"it cannot be written: {error.strerror}") from error
     return file
 
 
-def _appended(file: Path, proposals: Sequence[Proposal], group: str) -> str:
+def _appended(file: Path, proposals: Sequence[Proposal], group: str | None) -> str:
     if not file.exists():
         return entries(proposals, group)
     # Not read as text, which would change the ends of lines.

@@ -249,7 +249,7 @@ class _Resolver:
             else:
                 tables = tuple(self._tables(name, section, None))
                 settings = self._settings(name, section)
-                alone[name] = Group(name, settings, tables, place=str(section.place))
+                alone[name] = Group(name, settings, tables, place=str(section.place), is_alone=True)
         for name in sorted(set(alone) & set(self._groups)):
             message = f"The pipeline {name} is in no group, but a group has the same name."
             remedy = f"add group: {name} to the pipeline, or rename one of them."
@@ -518,6 +518,11 @@ class _Resolver:
             arguments=sources.applying(name, arguments),
             place=str(section.place),
             sources=tuple(sources.pipeline_of(name, source) for source in section.sources),
+            removed=tuple(
+                str(one.given["source"])
+                for one in section.sources.values()
+                if one.given.get("removed") is True and one.given.get("source")
+            ),
         )
         yield self._checked(table, section, places, wrong=wrong)
 

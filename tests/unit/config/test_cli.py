@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -131,9 +131,52 @@ def test_a_variable_that_is_not_set_stops_its_pipeline_alone(tmp_path: Path, cap
     for command in ("plan", "run"):
         assert main([command, str(path), "a"]) == 2
         assert capsys.readouterr().err.startswith(message)
-    path.write_text(path.read_text().replace("/rooms', target: /t", "', target: '${NOPE}/t'"))
-    assert main(["status", str(path)]) == 2
-    assert f"The pipeline a in {path}:2: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "problem"),
+    [
+        ("/rooms", "${NOPE}/t", "The table '${NOPE}/t' names an environment variable that is not set here."),
+        ("${NOPE}/rooms", "/t", "The table '${NOPE}/rooms' names an environment variable that is not set"),
+        ("/rooms", "{{ lake }}/t", "target is '{{ lake }}/t', a template: the table is only known at run"),
+        ("{{ lake }}/rooms", "/t", "source is '{{ lake }}/rooms', a template: the table is only known at"),
+    ],
+)
+def test_the_status_of_a_place_that_is_not_known_here(
+    tmp_path: Path, capsys: Any, source: str, target: str, problem: str
+) -> None:
+    """It is the problem of its own pipeline, and the others have their status."""
+    tables = Tables.made_in(tmp_path / "tables")
+    tables.sealed(5)
+    path = tmp_path / "pipelines.yaml"
+    path.write_text(
+        "groups: {g: {schedule: '@hourly'}}\ndefaults: {group: g, keys: id}\npipelines:\n"
+        f"  a: {{source: '{source}', target: '{target}'}}\n"
+        f"  p: {{source: {tables.source.uri}, target: {tables.target.uri}}}\n"
+    )
+    assert main(["status", str(path), "--advise"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(f"a\n  InvalidConfiguration: The pipeline a in {path}:4: {problem}")
+    assert "\np\n  target " in out
+    assert "no table" not in out
+    assert main(["status", str(path), "--json"]) == 1
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["pipeline"], first["target"]) == ("a", target)
+    assert first["error"]["message"].startswith(f"The pipeline a in {path}:4: {problem}")
+    assert (second["pipeline"], second["committed"]) == ("p", 5)
+    assert main(["status", str(path), "--metrics"]) == 0
+    assert '_problems{pipeline="a"} 1.0\n' in capsys.readouterr().out
+    # The other pipelines of the group count for the advice about its schedule.
+    assert main(["status", str(path), "p", "--advise"]) == 0
+
+
+def test_the_status_of_a_change_log_needs_no_source(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "pipelines.yaml"
+    path.write_text(
+        f"pipelines: {{p: {{source: '${{NOPE}}/{{{{ ds }}}}', log: {tmp_path}/l, insert_only: true}}}}\n"
+    )
+    main(["status", str(path)])
+    assert capsys.readouterr().out.startswith(f"p\n  target     {tmp_path}/l (no table: ")
 
 
 def test_a_run_without_work_starts_no_spark(tmp_path: Path, capsys: Said) -> None:

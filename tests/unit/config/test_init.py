@@ -13,6 +13,7 @@ from delta_cdc.cli import main, proposing
 from delta_cdc.cli.proposing import Known, Proposing, Search
 from delta_cdc.config import lint, load
 from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.planning.topic_samples import SampledTable
 from tests.support.logs import LogTable
 
 if TYPE_CHECKING:
@@ -260,6 +261,262 @@ pipelines:
     assert "pipelines added" not in capsys.readouterr().out
     (lake / "two").rename(tmp_path / "two")
     assert main(["discover", str(file)]) == 0
+    assert capsys.readouterr().out == "# g: no new table\n"
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("${NOPE}/bronze/clicks", "its variable is not set here"),
+        ("{{ lake }}/bronze/clicks", "only a run fills its template"),
+        ("main.bronze.clicks", "it is a catalog name, and the new tables have locations"),
+    ],
+)
+def test_nothing_is_added_beside_a_place_that_cannot_be_compared(
+    lake: Path, tmp_path: Path, capsys: Any, place: str, why: str
+) -> None:
+    """It may be one of the new tables: where the place is known, two pipelines would have one target."""
+    file = tmp_path / "p.yaml"
+    text = f"""
+groups: {{g: {{discover: {{tables: {lake}, target: {tmp_path}/silver, leave_out: '*/*', add: true}}}}}}
+pipelines:
+  clicks: {{group: g, source: '{place}', target: '{place}_now', insert_only: true}}
+"""
+    file.write_text(text)
+    for add in (", add: true", ""):
+        file.write_text(text.replace(", add: true", add))
+        assert main(["discover", str(file)]) == 1
+        shown = capsys.readouterr()
+        assert shown.out.startswith("pipelines:\n  clicks_2:\n    group: g\n")
+        assert shown.err == (
+            f"g: {'nothing is added: ' if add else ''}discover cannot compare the new tables with the source "
+            f"of the pipeline clicks, {place}: {why} (and 1 more place). Compare them yourself before you "
+            "add the printed lines.\n"
+        )
+        assert file.read_text() == text.replace(", add: true", add)
+    # What is a topic cannot be a table.
+    given = f"source: 'kafka://${{NOPE}}/clicks', log: {tmp_path}/log, adapter: debezium, keys: [id]"
+    file.write_text(text.replace(f"source: '{place}', target: '{place}_now', insert_only: true", given))
+    assert main(["discover", str(file)]) == 0
+    assert "1 pipeline added" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "why"),
+    [
+        ("Main.Bronze.Clicks", "main.silver.other", ""),
+        ("other.silver.clicks", "x.y.clicks", None),
+        ("bronze.clicks", "main.silver.clicks", "it has more or fewer parts than the new names"),
+        ("clicks", "main.silver.clicks", "it has more or fewer parts than the new names"),
+        ("main.bronze.clicks", "/silver/clicks", "it is a location, and the new targets are not"),
+        ("main.bronze.clicks", "silver.clicks", "it has more or fewer parts than the new names"),
+    ],
+)
+def test_names_of_a_catalog_are_compared(
+    lake: Path, tmp_path: Path, capsys: Any, monkeypatch: Any, name: str, target: str, why: str | None
+) -> None:
+    monkeypatch.setattr(proposing, "tables_of", lambda *_: ["clicks", *(["more"] if why else [])])
+    monkeypatch.setattr(proposing, "location_of", lambda *_: str(lake / "clicks"))
+    monkeypatch.setattr(proposing, "session", lambda *_, **__: nullcontext())
+    file = tmp_path / "p.yaml"
+    file.write_text(f"""
+groups: {{g: {{discover: {{tables: main.bronze, target: main.silver, add: true}}}}}}
+pipelines:
+  one: {{group: g, source: {name}, target: {target}, insert_only: true}}
+""")
+    assert main(["discover", str(file)]) == (1 if why else 0)
+    shown = capsys.readouterr()
+    if why is None:
+        assert "1 pipeline added" in shown.out
+    elif why:
+        assert f": {why}. Compare" in shown.err
+    else:
+        assert shown.out == "# g: no new table\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "given", "why"),
+    [
+        # As far as the configuration says, it is the same topic.
+        ("kafka://us:9092/shop.orders", "", "", None),
+        ("kafka://eu,US/shop.orders", "", "", None),
+        ("kafka:///shop.orders", "kafka_options: {bootstrap.servers: 'eu:9092, us'}", "", None),
+        ("kafka:///shop.orders", "kafka_conn_id: k", "kafka_conn_id: k", None),
+        ("kafka:///shop.orders", "", "kafka_options: {bootstrap.servers: us}", "does not give its brokers"),
+        # It is another one, or may be.
+        ("kafka://eu:9092/shop.orders", "", "", ""),
+        ("kafka:///shop.orders", "kafka_options: {bootstrap.servers: eu}", "", ""),
+        ("kafka:///other.orders", "kafka_conn_id: k", "", ""),
+        ("kafka:///shop.orders", "kafka_conn_id: k", "kafka_conn_id: other", "does not give its brokers"),
+        ("kafka://${NOPE}/shop.orders", "", "", "its variable is not set here"),
+        ("kafka:///shop.orders", "kafka_options: {bootstrap.servers: '{{x}}'}", "", "give its brokers"),
+        (
+            "kafka:///shop.orders",
+            "kafka_options: {bootstrap.servers: 'PLAINTEXT://eu:9092'}",
+            "",
+            "give its brokers",
+        ),
+    ],
+)
+def test_topics_are_compared_with_their_brokers(
+    tmp_path: Path, capsys: Any, monkeypatch: Any, source: str, settings: str, given: str, why: str | None
+) -> None:
+    """Two clusters, such as one for each region, have topics of the same names."""
+
+    class Reader:
+        prefix = "shop."
+
+        def __init__(self, address: str, _: Any) -> None:
+            self.address = address
+
+        def topics(self) -> list[str]:
+            return ["shop.orders"]
+
+        def source(self, topic: str) -> str:
+            return self.address.replace("shop.", topic)
+
+        def sample(self, _: str) -> list[Any]:
+            return []
+
+        def close(self) -> None:
+            pass
+
+    found = SampledTable(("id",), "json", ("e",), ("k",))
+    monkeypatch.setattr(proposing, "TopicReader", Reader)
+    monkeypatch.setattr(proposing, "sampled_table", lambda *_: found)
+    options = tmp_path / "kafka.json"
+    options.write_text('{"bootstrap.servers": "us:9092"}')
+    file = tmp_path / "p.yaml"
+    address = "kafka:///shop." if given else "kafka://us/shop."
+    discover = f"discover: {{tables: '{address}', target: {tmp_path}/us, add: true}}"
+    file.write_text(f"""
+groups:
+  other: {{{settings}}}
+  us: {{{", ".join(filter(None, (given, discover)))}}}
+pipelines:
+  eu: {{group: other, source: '{source}', log: /eu/log, target: /eu/orders, keys: id, adapter: debezium}}
+  one: {{group: us, source: /s, target: /one, insert_only: true}}
+""")
+    command = ["discover", str(file), *(["--kafka-options", str(options)] if given else [])]
+    assert main(command) == (1 if why else 0)
+    shown = capsys.readouterr()
+    if why is None:
+        assert shown.out == "# us: no new table\n"
+    elif why:
+        assert why in shown.err
+        assert "pipelines:\n  orders:\n" in shown.out
+    else:
+        assert "1 pipeline added" in shown.out
+
+
+@pytest.mark.parametrize("form", ["flow", "not last"])
+def test_what_cannot_be_added_is_printed(lake: Path, tmp_path: Path, capsys: Any, form: str) -> None:
+    discover = f"groups: {{g: {{discover: {{tables: {lake}, target: /t, leave_out: '*/*', add: true}}}}}}\n"
+    one = "{group: g, source: /s, target: /one, insert_only: true}"
+    text = (
+        f"{discover}pipelines: {{one: {one}}}\n"
+        if form == "flow"
+        else f"pipelines:\n  one: {one}\n{discover}"
+    )
+    file = tmp_path / "p.yaml"
+    file.write_text(text)
+    assert main(["discover", str(file)]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"g: InvalidConfiguration: Nothing is added to {file}: pipelines: is not its")
+    assert "add the printed lines yourself" in shown.err
+    assert shown.out.startswith("pipelines:\n  clicks:\n    group: g\n")
+    assert file.read_text() == text
+
+
+def test_a_group_that_cannot_be_searched_stops_no_other(lake: Path, tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "p.yaml"
+    text = f"""
+groups:
+  a: {{discover: {{tables: {tmp_path}/none, target: /a}}}}
+  b: {{discover: {{tables: '{{{{ lake }}}}/bronze', target: /b}}}}
+  c: {{discover: {{tables: {lake}, target: /c, leave_out: '*/*'}}}}
+pipelines:
+  a1: {{group: a, source: /s1, target: /a1, insert_only: true}}
+  b1: {{group: b, source: /s2, target: /b1, insert_only: true}}
+  c1: {{group: c, source: /s3, target: /c1, insert_only: true}}
+"""
+    file.write_text(text)
+    assert main(["discover", str(file)]) == 2
+    shown = capsys.readouterr()
+    first, second = shown.err.splitlines()
+    assert first.startswith(f"a: SourceNotFound: There is no folder {tmp_path}/none")
+    assert second.startswith("b: InvalidConfiguration: The tables {{ lake }}/bronze has a template")
+    assert shown.out.startswith("pipelines:\n  clicks:\n    group: c\n")
+    assert main(["discover", str(file), "--group", "a"]) == 1
+
+
+def test_discover_of_a_pipeline_without_a_group(lake: Path, tmp_path: Path, capsys: Any) -> None:
+    """What it prints, and adds, has no group, either."""
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    file = folder / "p.yaml"
+    text = f"""
+pipelines:
+  one:
+    source: /s
+    target: /one
+    insert_only: true
+    discover: {{tables: {lake}, target: {tmp_path}/silver, leave_out: '*/*'}}
+"""
+    file.write_text(text)
+    assert main(["discover", str(file)]) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("pipelines:\n  clicks:\n")
+    file.write_text(text + printed.removeprefix("pipelines:\n"))
+    assert lint(file) == []
+    file.write_text(text.replace("leave_out", "add: true, leave_out"))
+    assert main(["discover", str(folder)]) == 0
+    assert (folder / "discovered-one.yaml").read_text() == printed
+    assert [group.name for group in load(folder).groups] == ["clicks", "one"]
+
+
+@pytest.mark.parametrize("add", ["true", "false"])
+def test_a_table_that_two_groups_find_is_proposed_once(
+    lake: Path, tmp_path: Path, capsys: Any, add: str
+) -> None:
+    """As with discover in defaults. Two tables of the same name get two names."""
+    _table(tmp_path / "more" / "clicks", properties=_APPENDED)
+    file = tmp_path / "p.yaml"
+    file.write_text(f"""
+defaults: {{discover: {{tables: {lake}, target: /t, leave_out: '*/*', add: {add}}}}}
+groups: {{g: {{}}, h: {{}}, i: {{discover: {{tables: {tmp_path}/more, target: /i}}}}}}
+pipelines:
+  one: {{group: g, source: /s1, target: /one, insert_only: true}}
+  two: {{group: h, source: /s2, target: /two, insert_only: true}}
+  six: {{group: i, source: /s6, target: /six, insert_only: true}}
+""")
+    assert main(["discover", str(file)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out.count("# h: no new table\n") == 1
+    assert shown.out.count(f"source: {lake}/clicks\n") == (0 if add == "true" else 1)
+    assert "  clicks_2:\n    group: i\n" in shown.out
+    assert shown.err == ""
+
+
+def test_a_source_that_is_removed_is_known(tmp_path: Path, capsys: Any) -> None:
+    for name in ("north", "south"):
+        _table(tmp_path / "bronze" / name, properties=_APPENDED)
+    file = tmp_path / "p.yaml"
+    file.write_text(f"""
+groups: {{g: {{discover: {{tables: {tmp_path}/bronze, target: /t, add: true}}}}}}
+pipelines:
+  orders:
+    group: g
+    target: /t/orders
+    keys: id
+    sequence_by: at
+    delete_sequence: at
+    sources:
+      north: {{source: {tmp_path}/bronze/north, removed: true}}
+      south: {{source: {tmp_path}/bronze/south}}
+      west: {{removed: true}}
+""")
+    assert main(["discover", str(file)]) == 0, capsys.readouterr()
     assert capsys.readouterr().out == "# g: no new table\n"
 
 

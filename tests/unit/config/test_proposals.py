@@ -157,3 +157,17 @@ def test_an_addition_that_changes_another_pipeline_is_refused(
     with pytest.raises(InvalidConfiguration, match="other pipelines would change"):
         add(file, [_proposal("a")], "g")
     assert file.read_text() == _OLD
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the DAGs of Airflow are mounted read-only."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    file = tmp_path / "p.yaml"
+    file.write_text(_OLD)
+    monkeypatch.setattr(proposals, "replacing", refused)
+    with pytest.raises(InvalidConfiguration, match="it cannot be written: Read-only file system") as raised:
+        add(file, [_proposal("a")], "g")
+    assert "add the printed lines yourself" in raised.value.remedy
