@@ -27,7 +27,9 @@ pipelines:
 
 
 @pytest.fixture
-def tables(tmp_path: Path) -> Tables:
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tables:
+    # The locations of names are kept there.
+    monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "home"))
     return Tables.made_in(tmp_path)
 
 
