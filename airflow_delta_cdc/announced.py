@@ -73,7 +73,7 @@ def announced(
 def announced_by_group(group: str) -> dict[str, dict[str, int]]:
     """Return the seals in a group's newest event: of each pipeline, the numbers by ``log`` and ``target``.
 
-    :param group: name of the group
+    :param group: the group's ``dag_id``
     """
     tables = next((extra.get("tables") for extra in _extras(group_asset(group), 1)), None)
     entries = tables.items() if isinstance(tables, dict) else ()

@@ -125,14 +125,14 @@ def group_asset(group: str) -> Asset:
 
     ``event.extra["tables"]`` is ``{pipeline: {target, target_version, version, seals, table_id}}``.
 
-    :param group: name of the group
+    :param group: the group's ``dag_id``
     """
     uri = f"x-delta-cdc-group://{quoted(group)}"
     return Asset(name=f"{ALIAS_OF_GROUP}{group}", uri=uri, group=GROUP)
 
 
 def group_alias(group: str) -> AssetAlias:
-    """Return the alias by which a group adds events of :func:`group_asset`: ``delta_cdc:group:<name>``."""
+    """Return the alias by which a group adds events of :func:`group_asset`: ``delta_cdc:group:<dag_id>``."""
     return AssetAlias(f"{ALIAS_OF_GROUP}{group}", group=GROUP)
 
 

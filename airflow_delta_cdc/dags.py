@@ -157,6 +157,11 @@ class _Maker:
     def names(self) -> list[str]:
         return [table.pipeline for table in self.group.tables]
 
+    @property
+    def _dag_id(self) -> str:
+        """Return the id of the group's scheduled DAG: unlike its name, no other file may have it, too."""
+        return str(self.group.settings.get("dag_id", self.group.name))
+
     @cached_property
     def _work_fingerprint(self) -> str:
         """Return a hash of the settings that define the work; others, such as the schedule, may change."""
@@ -173,7 +178,7 @@ class _Maker:
 
         :param only: build only the DAG with this id; None builds all
         """
-        ids = dag_ids(self.group.settings.get("dag_id", self.group.name), self.group.settings)
+        ids = dag_ids(self._dag_id, self.group.settings)
         yield from (one for one in ids.items() if only in (None, one[0]))
 
     def made(self, dag_id: str, suffix: str) -> DAG:
@@ -248,7 +253,7 @@ class _Maker:
                 applies.append(apply)
         publish = PublishOperator(
             task_id="publish",
-            group=self.group.name,
+            group=self._dag_id,
             detections=[detect.task_id for detect in detections],
             applies=[apply.task_id for apply in applies],
             manifest=self.group.settings.get("manifest"),
@@ -269,7 +274,7 @@ class _Maker:
         ExplainRowOperator(
             task_id="why",
             tables=tables,
-            group=self.group.name,
+            group=self._dag_id,
             pipeline="{{ params.pipeline }}" if len(tables) > 1 else tables[0]["pipeline"],
             **why_arguments(),
             **{name: value for name, value in given.items() if not name.startswith("kafka_")},
@@ -289,7 +294,7 @@ class _Maker:
             tables=tables_arguments,
             pipelines=self.names,
             fingerprint=self._work_fingerprint,
-            group=self.group.name,
+            group=self._dag_id,
             inlets=inlets,
             **self._task_arguments(),
         )

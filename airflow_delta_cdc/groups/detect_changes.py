@@ -67,7 +67,7 @@ class DetectChangesOperator(GroupOperator):
     :param pipelines: names of all pipelines of the group, which the form offers
     :param fingerprint: hash of the settings that determine the work, such as connections. It is not
         ``Group.fingerprint``, the hash of the whole configuration that the DAG's page shows
-    :param group: name of the group, whose newest event says what was announced
+    :param group: the group's ``dag_id``, whose newest event says what was announced
     """
 
     template_fields = ("tables", *GroupOperator.template_fields)

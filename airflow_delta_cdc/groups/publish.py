@@ -37,7 +37,7 @@ class PublishOperator(GroupOperator):
     group lacks one of these seals, the asset of the group (:func:`airflow_delta_cdc.assets.group_asset`)
     gets an event with the same map.
 
-    :param group: name of the group
+    :param group: the group's ``dag_id``
     :param detections: ids of the tasks that detected changes
     :param applies: ids of the mapped tasks that applied them
     :param manifest: path or URI of a file that gets the same map, replaced as a whole; may have

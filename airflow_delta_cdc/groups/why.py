@@ -19,7 +19,7 @@ class ExplainRowOperator(DeltaWhyOperator):
 
     :param tables: arguments of the group's tables. The task renders the templates of the chosen table only,
         because those of another one may fail
-    :param group: name of the group
+    :param group: the group's ``dag_id``
     :param kwargs: see :class:`DeltaWhyOperator`
     """
 

@@ -23,7 +23,7 @@ class Explaining:
     """A task that explains rows of one pipeline, in a DAG whose form has the key.
 
     :param target: table as the DAG names it; None if the serialized DAG does not hold it
-    :param group: name of the group; None for a DAG that a user wrote
+    :param group: the group's ``dag_id``; None for a DAG that a user wrote
     :param fields: fields of the DAG's form
     """
 
@@ -49,7 +49,7 @@ class Declared:
 
     :param task_ids: the tasks that publish its figures, in the DAG's order
     :param is_mapped: whether such a task is mapped, with the pipeline's name as the name of the map index
-    :param group: name of the group; None for a pipeline without a group
+    :param group: the group's ``dag_id``; None for a pipeline without a group
     :param source: table as the DAG names it; None if the serialized DAG does not hold it
     :param target: in the same way; the change log, if only an ingest is known
     :param form: fields of the DAG's form (:func:`airflow_delta_cdc.form.run_params`), with their defaults

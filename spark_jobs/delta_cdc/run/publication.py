@@ -46,7 +46,7 @@ def publish_versions(
     of a table that the file names.
 
     :param manifest: path or URI of the file
-    :param group: name of the group
+    :param group: the group's ``dag_id``
     :param tables: the map ``tables`` of the event of the group's asset: ``{pipeline: {target, target_version,
         version, seals, table_id}}``. Without ``table_id``, a table that was made again at the same place
         counts as an earlier version

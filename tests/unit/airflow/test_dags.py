@@ -15,7 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 from jinja2 import UndefinedError
 
-from airflow_delta_cdc.assets import delta_asset, group_asset, pipeline_alias
+from airflow_delta_cdc.assets import delta_asset, group_alias, group_asset, pipeline_alias
 from airflow_delta_cdc.dags import build_dags
 from airflow_delta_cdc.groups.why import ExplainRowOperator
 from airflow_delta_cdc.retry import DELTA_CDC_RETRY_POLICY
@@ -191,6 +191,21 @@ def test_what_wakes_a_group() -> None:
     assert build_dags(sales())["sales"].schedule is None
     assert build_dags(sales(), schedule="@daily")["sales"].timetable.expression == "0 0 * * *"
     assert group_asset("sales é").uri == "x-delta-cdc-group://sales%20%C3%A9"
+
+
+def test_the_groups_of_two_files_have_assets_of_their_own() -> None:
+    """Such as those of two stages in one Airflow; the second DAG of a group shares the asset of the first."""
+    assets = {}
+    for stage in ("dev", "prod"):
+        dags = build_dags(sales(settings={"dag_id": f"{stage}_{{name}}", "why": True}))
+        publishing = [dags[f"{stage}_sales{suffix}"].task_dict["publish"] for suffix in ("", "__backfill")]
+        assets[stage], other = (one.producing for one in publishing)
+        assert other == assets[stage] == [group_asset(f"{stage}_sales")]
+        assert publishing[0].outlets == [group_alias(f"{stage}_sales"), group_asset(f"{stage}_sales")]
+        detection = dags[f"{stage}_sales"].task_dict["detect_changes"]
+        explaining = dags[f"{stage}_sales__why"].task_dict["why"]
+        assert detection.group == publishing[0].group == explaining.group == f"{stage}_sales"
+    assert assets["dev"] != assets["prod"]
 
 
 def test_auto_cdc_code_makes_a_dag(tmp_path: Path) -> None:
