@@ -173,7 +173,7 @@ class Planning:
     def _judged(found: Any, true: Any, kinds: frozenset[str]) -> str:
         if found == true:
             return "true"
-        if _is_named(found) and found[1] == "StoreUnavailable" and kinds:
+        if _is_named(found) and found[1] in ("StoreUnavailable", "StoreRefused") and kinds:
             return (
                 "named" if "Remedy: " in found[2] and "logs/" in found[2] else f"it names no table: {found}"
             )
