@@ -8,10 +8,13 @@ import json
 import resource
 import zlib
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
@@ -180,6 +183,35 @@ def test_parquet_stays_in_columns() -> None:
     partial = adapted(moved, "plain", options, known="id int, ts int, v string, w int", format="parquet").rows
     assert [row[OP] for row in partial] == [None, "upsert"]
     assert partial[0][REASON] == "a key change without the whole row"
+
+
+DAY, MOMENT = datetime(2024, 1, 1).date(), datetime(2024, 1, 1)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "wanted"),
+    [
+        # Neither a floating point number is rounded, nor is a value of another kind taken for a number.
+        (pa.array([1.239]), "decimal(10,2)", None), (pa.array([2.675]), "decimal(10,2)", None),
+        (pa.array([0.1], pa.float32()), "decimal(10,2)", None), (pa.array([1.5]), "bigint", None),
+        (pa.array([True]), "bigint", None), (pa.array(["0x1F"]), "bigint", None),
+        (pa.array([MOMENT], pa.timestamp("us")), "bigint", None), (pa.array([DAY]), "int", None),
+        (pa.array([Decimal("1.239")]), "decimal(10,2)", None), (pa.array([Decimal("1.5")]), "int", None),
+        (pa.array([2**31]), "int", None), (pa.array([2**63], pa.uint64()), "bigint", None),
+        # What fits, fits; also where Arrow's cast looks at the type alone.
+        (pa.array([1.25]), "decimal(10,2)", Decimal("1.25")), (pa.array([7.0]), "bigint", 7),
+        (pa.array(["31"]), "bigint", 31), (pa.array([5]), "decimal(5,2)", Decimal("5.00")),
+        (pa.array([Decimal("1.200")]), "decimal(10,2)", Decimal("1.20")),
+        (pa.array([Decimal("7.00")]), "smallint", 7), (pa.array([255], pa.uint8()), "int", 255),
+        (pa.array([None], pa.float64()), "decimal(10,2)", None),
+    ],
+)  # fmt: skip
+def test_a_value_of_parquet_fits_exactly(tmp_path: Path, array: pa.Array, kind: str, wanted: Any) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "ts": [1], "v": array}), path)
+    (row,) = rows_of(path, reading_of("parquet", declared=True), f"id int, ts int, v {kind}")
+    fits = wanted is not None or array.null_count == 1
+    assert (row["v"], row[REASON]) == (wanted, None if fits else f"column v is no {kind}")
 
 
 def test_bytes_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
