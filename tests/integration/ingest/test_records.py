@@ -34,6 +34,7 @@ STRANGE = (
     "d?.txt",
     "e\\f.txt",
     "g%20h.txt",
+    "100%41.txt",
     "i#j.txt",
     "k+l m.txt",
     "ö ü.txt",
@@ -84,7 +85,8 @@ def read(
     return rows.collect()
 
 
-def test_a_name_is_a_name(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_name_is_a_name(spark: SparkSession, tmp_path: Path, whole: bool) -> None:
     """What a pattern would match lies beside; each record says the name as it was planned."""
     files = []
     for name in STRANGE:
@@ -94,7 +96,8 @@ def test_a_name_is_a_name(spark: SparkSession, tmp_path: Path) -> None:
         files.append(path)
     for name in ("a 1.txt", "bx.txt", "cc.txt", "dd.txt", "g h.txt"):
         (tmp_path / name).write_text("bad\n")
-    found = [(row[POSITION]["file"], json.loads(row[RAW])) for row in read(spark, files, "json")]
+    options = {"format_options": {"multiLine": "true"}} if whole else {}
+    found = [(row[POSITION]["file"], json.loads(row[RAW])) for row in read(spark, files, "json", **options)]
     assert sorted(found) == sorted((str(path), name) for path, name in zip(files, STRANGE, strict=True))
 
 

@@ -51,13 +51,8 @@ def raw(
     """
     if is_whole:
         rows = session.read.format("binaryFile").load(paths(files))
-        return rows.select(
-            F.col("content").alias(sources.VALUE),
-            F.col("path").alias(sources.FILE),
-            F.unix_micros("modificationTime").alias(sources.PUBLISHED),
-            F.col("length").alias(sources.SIZE),
-            F.lit(0).cast("bigint").alias(sources.START),
-        )
+        # Its column path is not escaped, as the names of all other readers are.
+        return rows.select(F.col("content").alias(sources.VALUE), *place(rows))
     reader = session.read if line_sep is None else session.read.option("lineSep", line_sep)
     rows = reader.text(paths(files))
     return rows.select(rows["value"].cast("binary").alias(sources.VALUE), *place(rows))
