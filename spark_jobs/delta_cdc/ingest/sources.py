@@ -293,9 +293,8 @@ class _Messages:
         names = (VALUE, KEY, TOPIC, PARTITION, OFFSET, PUBLISHED, HEADERS)
         for raw, key, topic, partition, offset, published, headers in _columns(batch, *names):
             position = Position(None, None, topic, partition, offset)
-            found = (
-                None if raw is None or raw == b"null" or not raw.strip(b" ") else decode(without_prefix(raw))
-            )
+            # An empty value is no tombstone, but a damaged message.
+            found = None if raw is None or raw == b"null" else decode(without_prefix(raw))
             if type(found) is Invalid:
                 yield Item(found, raw, position)
                 continue
