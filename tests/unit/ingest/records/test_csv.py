@@ -507,6 +507,8 @@ def test_allowed() -> None:
         ("yyyy-MM-dd hh:mm a", "2024-01-31 12:05 am", "2024-01-31T00:05:00"),
         ("yyyy-MM-dd h:mm a", "2024-01-31 1:05 PM", "2024-01-31T13:05:00"),
         ("yyyy-MM-dd h a", "2024-01-31 12 PM", "2024-01-31T12:00:00"),
+        ("yyyy-MM-dd[ h a]", "2024-01-31 1 PM", "2024-01-31T13:00:00"),
+        ("yyyy-MM-dd[ h a]", "2024-01-31", "2024-01-31T00:00:00"),
         ("yyyy''MM'd'dd", "2024'02d03", "2024-02-03"), ("yyyy年MM月dd日", "2024年02月03日", "2024-02-03"),
         # What does not exist, or is written in another way.
         ("yyyy-MM-dd", "2023-02-29", None), ("yyyy-MM-dd", "2024-13-01", None),
@@ -532,6 +534,13 @@ def test_patterns(pattern: str, text: str, wanted: str | None) -> None:
         ("yyyy]-MM-dd[", "bracket"),
         ("yyyy-MM-dd yyyy", "has yyyy twice"),
         ("yyyy-MM-dd#", "has #"),
+        # In which half of the day a time is must not be a guess.
+        ("yyyy-MM-dd HH:mm a", "has H together with a"),
+        ("yyyy-MM-dd HH:mm hh a", "has H together with a"),
+        ("yyyy-MM-dd hh:mm", "has h without a"),
+        ("yyyy-MM-dd a", "has a without h"),
+        ("yyyy-MM-dd hh:mm[ a]", "has h and a in different brackets"),
+        ("yyyy-MM-dd[ hh:mm][ a]", "has h and a in different brackets"),
         *[
             (f"yyyy-MM-dd {letters}", "is not known")
             for letters in ("E", "G", "VV", "z", "yyy", "uuuuu", "SSSSSSSSSS", "ddd", "n")
@@ -550,7 +559,10 @@ def test_zones() -> None:
     assert isinstance(read_time("2024-03-31 02:30"), Invalid)
     assert isinstance(read_time("0001-01-01 00:00"), Invalid)
     assert times("yyyy-MM-dd HH:mmXXX", "Europe/Berlin")("2024-01-31 12:00Z") == "2024-01-31T12:00:00Z"
-    assert times("yyyy-MM-dd", "Europe/Berlin")("2024-01-31") == "2024-01-31"
+    # As in Spark, a day begins in its zone; where it has no midnight, when it begins is a guess.
+    assert times("yyyy-MM-dd", "Europe/Berlin")("2024-01-31") == "2024-01-31T00:00:00+01:00"
+    assert times("yyyy-MM-dd[ HH:mm]", "Europe/Berlin")("2024-01-31") == "2024-01-31T00:00:00+01:00"
+    assert isinstance(times("yyyy-MM-dd", "America/Sao_Paulo")("2018-11-04"), Invalid)
 
 
 def test_random_times() -> None:
