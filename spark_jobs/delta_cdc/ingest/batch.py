@@ -555,6 +555,9 @@ class Maker:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 # A value that does not fit: the careful way finds its row.
                 pass
+        if kind == TIMESTAMP_NTZ and pa.types.is_timestamp(array.type) and array.type.tz is not None:
+            # A moment is no local time: which one depends on a zone.
+            return pa.nulls(len(array), arrow), pc.indices_nonzero(array.is_valid()).to_pylist()
         return _checked(list(map(self._converter(values.plain(kind)), array.to_pylist())), arrow)
 
     def _reject_null_keys(self, rows: _Rows, columns: list[pa.Array]) -> None:

@@ -577,10 +577,7 @@ def _unpacked(data: bytes, name: str) -> bytes:
     most = formats.MOST_BYTES_OF_A_FILE + 1
     try:
         if ending == ".deflate":
-            reader = zlib.decompressobj()
-            found = reader.decompress(data, most)
-            if not reader.eof and len(found) < most:
-                raise FileDamaged(name, "its content ends before its end mark")
+            found = _inflated(data, name, most)
         elif ending in CODECS:
             with pa.CompressedInputStream(pa.BufferReader(data), CODECS[ending]) as stream:
                 found = _up_to(most, stream)
@@ -591,6 +588,20 @@ def _unpacked(data: bytes, name: str) -> bytes:
     if len(found) > formats.MOST_BYTES_OF_A_FILE:
         raise FileDamaged(name, f"its content has {formats.TOO_LARGE}")
     return found
+
+
+def _inflated(data: bytes, name: str, most: int) -> bytes:
+    """Return up to ``most`` bytes of zlib's streams, one after the other, as of files that were joined."""
+    parts = []
+    while True:
+        reader = zlib.decompressobj()
+        parts.append(reader.decompress(data, most))
+        most -= len(parts[-1])
+        if not reader.eof and most > 0:
+            raise FileDamaged(name, "its content ends before its end mark")
+        data = reader.unused_data
+        if not data or most <= 0:
+            return b"".join(parts)
 
 
 def _up_to(most: int, stream: pa.NativeFile) -> bytes:

@@ -55,7 +55,10 @@ def _read(file: SourceFile, storage_options: dict[str, str] | None) -> SourceFil
     flaw = _flaw([schema.column(number) for number in range(len(schema.names))])
     if flaw:
         return replace(file, unreadable=flaw)
-    return replace(file, columns=tuple(schema.to_arrow_schema().names))
+    arrow = schema.to_arrow_schema()
+    # Spark does not see that a column without values has no type: it reads INT.
+    untyped = tuple(field.name for field in arrow if pa.types.is_null(field.type))
+    return replace(file, columns=tuple(arrow.names), untyped=untyped)
 
 
 def _flaw(columns: Sequence[Any]) -> str:

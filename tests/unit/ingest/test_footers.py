@@ -33,7 +33,13 @@ def test_what_footers_say(tmp_path: Path) -> None:
         (folder / "empty.parquet").touch()
         (folder / "text.parquet").write_text("not at all Parquet")
         names = ["%41 #[x].parquet", "cut.parquet", "empty.parquet", "text.parquet", "gone.parquet"]
-        names.append("b.parquet ")
+        names += ["b.parquet ", "null.parquet"]
+        empty = {
+            "n": pa.nulls(1),
+            "t": pa.array([None], pa.string()),
+            "l": pa.array([[]], pa.list_(pa.null())),
+        }
+        pq.write_table(pa.table({"id": [1], **empty}), folder / "null.parquet")
         local = read([f"{folder}/{name}" for name in names])
         stored = read([f"s3a://lake/a b/{name}" for name in names], store.options())
         store.forget()
@@ -45,6 +51,7 @@ def test_what_footers_say(tmp_path: Path) -> None:
         assert all(footer.unreadable and not footer.columns for footer in found[1:4])
         assert found[4].missing
         assert found[5].columns == ("id",)
+        assert (found[6].columns, found[6].untyped) == (("id", "n", "t", "l"), ("n",))
     assert asked <= 3
     assert read([]) == ()
 
