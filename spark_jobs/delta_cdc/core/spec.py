@@ -282,6 +282,7 @@ class SourceFile:
     :param etag: the store's own fingerprint; "" if it has none
     :param again: it was, or may have been, ingested before: only events missing from the log are new
     :param columns: Parquet: the file's own columns, in order; () if unknown
+    :param untyped: Parquet: those of them that have no value, and no type
     :param unreadable: why the whole file cannot be read; "" if it can
     :param missing: a crashed attempt recorded it, and it no longer exists
     """
@@ -294,6 +295,7 @@ class SourceFile:
     columns: tuple[str, ...] = ()
     unreadable: str = ""
     missing: bool = False
+    untyped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,11 @@ def canonical_uri(table: str) -> str:
     :raises TableNameUnresolved: for a catalog name such as ``main.sales.orders``
     :raises InvalidConfiguration: for an empty location or a scheme that cannot be read without Spark
     """
-    text = str(table).strip()
+    return file_uri(str(table).strip())
+
+
+def file_uri(text: str) -> str:
+    """Do as :func:`canonical_uri` for the location of a file, whose name may end with a blank."""
     return _of_scheme(text) or _local(text)
 
 

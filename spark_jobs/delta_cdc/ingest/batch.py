@@ -549,12 +549,15 @@ class Maker:
         return arrays
 
     def _cast(self, array: pa.Array, kind: Type, arrow: pa.DataType) -> tuple[pa.Array, list[int]]:
-        if kind.name in _SAFE_CASTS:
+        if kind.name in _EXACT and (pa.types.is_integer(array.type) or pa.types.is_decimal(array.type)):
             try:
                 return array.cast(arrow), []
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 # A value that does not fit: the careful way finds its row.
                 pass
+        if kind == TIMESTAMP_NTZ and pa.types.is_timestamp(array.type) and array.type.tz is not None:
+            # A moment is no local time: which one depends on a zone.
+            return pa.nulls(len(array), arrow), pc.indices_nonzero(array.is_valid()).to_pylist()
         return _checked(list(map(self._converter(values.plain(kind)), array.to_pylist())), arrow)
 
     def _reject_null_keys(self, rows: _Rows, columns: list[pa.Array]) -> None:
@@ -719,8 +722,9 @@ _USUAL: dict[str, set[type]] = {
     "byte": {int, _NONE},
     "boolean": {bool, _NONE},
 }
-#: Types that Arrow's cast converts exactly, or refuses; text from other types follows our own rules.
-_SAFE_CASTS = ("byte", "short", "integer", "long", "decimal")
+#: Between these types, Arrow's cast converts exactly, or refuses. It rounds floating point numbers, and takes
+#: booleans, dates, moments and texts for numbers.
+_EXACT = ("byte", "short", "integer", "long", "decimal")
 _ARROW = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),

@@ -12,7 +12,7 @@ from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS
 from delta_cdc.core.sql import PLAN_PREFIX
 from delta_cdc.ingest import infer
-from delta_cdc.ingest.types import STRING, Type
+from delta_cdc.ingest.types import STRING, VOID, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ def layout(
 
     :param schema: the option ``schema``
     :param known: the columns of the log; None before its first batch
-    :param given: the columns of Parquet files
+    :param given: the columns of Parquet files; void for one without a type
     :param found: what records showed of other columns
     :param keys: key columns; their spelling is preferred
     :param excluded: the option ``except_column_list``
@@ -71,6 +71,7 @@ def layout(
     """
     if schema is not None:
         return _split(schema.fields, adapter, keys, excluded)
+    given = {name: kind for name, kind in given.items() if kind != VOID}
     types = dict(known.fields) if known is not None else {}
     spelt = {name.lower(): name for name in types}
     new: dict[str, Type] = dict(given)

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from delta_cdc.core.adapters import BUNDLED
 from delta_cdc.core.reader_options import is_true
 from delta_cdc.ingest import formats
 from delta_cdc.ingest.record import Invalid, Position, Record
@@ -99,7 +100,7 @@ def source_of(reading: Reading, adapter: Adapter | None) -> Source:
     """
     is_connect = adapter is not None and adapter.is_connect
     if reading.is_again:
-        return _Again(reading, is_connect)
+        return _Again(reading, adapter)
     if reading.format == "parquet":
         return _Columns(frozenset() if adapter is None else adapter.reads)
     if reading.is_messages:
@@ -107,7 +108,7 @@ def source_of(reading: Reading, adapter: Adapter | None) -> Source:
     if reading.format == "avro":
         return _AvroFiles(is_connect)
     if reading.format == "csv":
-        return _Csv(reading)
+        return _Csv(reading, adapter)
     return _Arrays(reading) if is_true(reading.format_options, "multiLine") else _Lines(reading)
 
 
@@ -236,11 +237,12 @@ class _Arrays(_Files):
 class _Csv(_Files):
     """CSV; a file is never split, so that its header and its quotes are known."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, adapter: Adapter | None) -> None:
         super().__init__(reading.sizes)
         self._dialect = dialect = formats.dialect_of("csv", reading.format_options)
         converters = csv.converters(dialect, reading.types)
-        self._reader = csv.Reader(dialect, None if dialect.header else reading.names, converters)
+        names = None if dialect.header else reading.names
+        self._reader = csv.Reader(dialect, names, converters, _known(reading, adapter))
         self._published: int | None = None
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -269,6 +271,17 @@ class _Csv(_Files):
         return Item(Record(row.values, position, published=self._published), row.raw, position)
 
 
+def _known(reading: Reading, adapter: Adapter | None) -> Callable[[str], bool] | None:
+    """Return whether the header of a CSV file may have a name; None if it may have any name.
+
+    Before the first batch, no column is known. The function of a user may give other names to the columns.
+    """
+    if adapter is None or not reading.columns or reading.adapter not in BUNDLED:
+        return None
+    names = frozenset(name.lower() for name in (*reading.types, *adapter.reads))
+    return lambda name: name.lower() in names or adapter.describes(name)
+
+
 class _Messages:
     """JSON messages of a topic, with or without the prefix of a schema registry."""
 
@@ -280,9 +293,8 @@ class _Messages:
         names = (VALUE, KEY, TOPIC, PARTITION, OFFSET, PUBLISHED, HEADERS)
         for raw, key, topic, partition, offset, published, headers in _columns(batch, *names):
             position = Position(None, None, topic, partition, offset)
-            found = (
-                None if raw is None or raw == b"null" or not raw.strip(b" ") else decode(without_prefix(raw))
-            )
+            # An empty value is no tombstone, but a damaged message.
+            found = None if raw is None or raw == b"null" else decode(without_prefix(raw))
             if type(found) is Invalid:
                 yield Item(found, raw, position)
                 continue
@@ -447,8 +459,9 @@ def schema_ids(batch: pa.RecordBatch) -> set[SchemaId]:
 class _Again:
     """Raw texts of the quarantine."""
 
-    def __init__(self, reading: Reading, is_connect: bool) -> None:
-        self._decoded = _text_decoder(reading, is_connect)
+    def __init__(self, reading: Reading, adapter: Adapter | None) -> None:
+        is_connect = adapter is not None and adapter.is_connect
+        self._decoded = _text_decoder(reading, adapter, is_connect)
         self._records = _AvroRecords(is_connect)
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
@@ -473,7 +486,7 @@ class _Again:
         return None if raw is None else str(raw)
 
 
-def _text_decoder(reading: Reading, is_connect: bool) -> Callable[[str], Any]:
+def _text_decoder(reading: Reading, adapter: Adapter | None, is_connect: bool) -> Callable[[str], Any]:
     if reading.format != "csv":
         decode = Decoder()
         if reading.format != "avro":
@@ -483,8 +496,8 @@ def _text_decoder(reading: Reading, is_connect: bool) -> Callable[[str], Any]:
         return lambda text: of_message(bytes_of(text)) if text.startswith(BASE64) else decode(text.encode())
     dialect = formats.dialect_of("csv", reading.format_options)
     names = None if dialect.header else reading.names
-    converters = csv.converters(dialect, reading.types)
-    return lambda text: csv.again(text, dialect, names, converters).values
+    converters, known = csv.converters(dialect, reading.types), _known(reading, adapter)
+    return lambda text: csv.again(text, dialect, names, converters, known).values
 
 
 class _Columns(_Files):
@@ -564,10 +577,7 @@ def _unpacked(data: bytes, name: str) -> bytes:
     most = formats.MOST_BYTES_OF_A_FILE + 1
     try:
         if ending == ".deflate":
-            reader = zlib.decompressobj()
-            found = reader.decompress(data, most)
-            if not reader.eof and len(found) < most:
-                raise FileDamaged(name, "its content ends before its end mark")
+            found = _inflated(data, name, most)
         elif ending in CODECS:
             with pa.CompressedInputStream(pa.BufferReader(data), CODECS[ending]) as stream:
                 found = _up_to(most, stream)
@@ -578,6 +588,20 @@ def _unpacked(data: bytes, name: str) -> bytes:
     if len(found) > formats.MOST_BYTES_OF_A_FILE:
         raise FileDamaged(name, f"its content has {formats.TOO_LARGE}")
     return found
+
+
+def _inflated(data: bytes, name: str, most: int) -> bytes:
+    """Return up to ``most`` bytes of zlib's streams, one after the other, as of files that were joined."""
+    parts = []
+    while True:
+        reader = zlib.decompressobj()
+        parts.append(reader.decompress(data, most))
+        most -= len(parts[-1])
+        if not reader.eof and most > 0:
+            raise FileDamaged(name, "its content ends before its end mark")
+        data = reader.unused_data
+        if not data or most <= 0:
+            return b"".join(parts)
 
 
 def _up_to(most: int, stream: pa.NativeFile) -> bytes:

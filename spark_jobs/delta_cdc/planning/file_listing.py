@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core.errors import InvalidConfiguration, SourceNotFound
 from delta_cdc.core.spec import SourceFile
 from delta_cdc.core.text_table import plural
-from delta_cdc.core.uris import canonical_uri, local_path, spark_uri
+from delta_cdc.core.uris import canonical_uri, file_uri, local_path, spark_uri
 from delta_cdc.delta_log.requests import Storage, milliseconds
 from delta_cdc.delta_log.store import open_bucket
 
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _SPECIAL = "*?[{"
 _COPYING = "._COPYING_"
+#: The reason for a local file whose name is no text.
+_NO_TEXT = "Spark reads no file whose path is not UTF-8; rename it"
 
 
 async def list_files(
@@ -70,7 +72,7 @@ async def find_file(uri: str, storage_options: dict[str, str] | None = None) -> 
 
     :param uri: as Spark names it
     """
-    canonical = canonical_uri(uri)
+    canonical = file_uri(uri)
     path = local_path(canonical)
     if path is not None:
         return await asyncio.to_thread(_one, Path(path))
@@ -206,7 +208,9 @@ def _found(path: str, stat: os.stat_result) -> SourceFile:
     A copy may keep size and modification time, but no program can set the time of change. The inode says no
     more, and some file systems give each machine another one.
     """
-    return SourceFile(path, stat.st_size, stat.st_mtime_ns // 1_000_000, f"changed {stat.st_ctime_ns}")
+    uri = path if path.isascii() else os.fsencode(path).decode(errors="backslashreplace")
+    identity = stat.st_size, stat.st_mtime_ns // 1_000_000, f"changed {stat.st_ctime_ns}"
+    return SourceFile(uri, *identity, unreadable="" if uri == path else _NO_TEXT)
 
 
 # -- object stores ------------------------------------------------------------------------------

@@ -367,7 +367,7 @@ async def _recorded(
     observed: _Observed, files: tuple[tuple[str, Identity], ...]
 ) -> tuple[tuple[SourceFile, ...], int]:
     """Return the files of a recorded batch, and how many no longer exist."""
-    listed = {file.uri for file in observed.listed}
+    listed = {file.uri: file.unreadable for file in observed.listed}
     unlisted = [uri for uri, _ in files if uri not in listed]
     looks = (find_file(uri, observed.request.storage_options) for uri in unlisted)
     found_files = dict(zip(unlisted, await gathered(looks), strict=True))
@@ -378,6 +378,7 @@ async def _recorded(
                 uri,
                 *identity,
                 again=observed.again(uri),
+                unreadable=listed.get(uri, ""),
                 missing=uri in found_files and found_files[uri] is None,
             )
             for uri, identity in files

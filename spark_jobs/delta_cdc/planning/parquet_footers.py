@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.reasons import reason
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.uris import file_uri
 from delta_cdc.delta_log.requests import Storage
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def _read(file: SourceFile, storage_options: dict[str, str] | None) -> SourceFil
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    if file.missing:
+    if file.missing or file.unreadable:
         return file
-    folder, _, name = canonical_uri(file.uri).rpartition("/")
+    folder, _, name = file_uri(file.uri).rpartition("/")
     storage = Storage(folder or "/", storage_options)
     try:
         schema = pq.read_metadata(storage.reader(name)).schema
@@ -55,7 +55,10 @@ def _read(file: SourceFile, storage_options: dict[str, str] | None) -> SourceFil
     flaw = _flaw([schema.column(number) for number in range(len(schema.names))])
     if flaw:
         return replace(file, unreadable=flaw)
-    return replace(file, columns=tuple(schema.to_arrow_schema().names))
+    arrow = schema.to_arrow_schema()
+    # Spark does not see that a column without values has no type: it reads INT.
+    untyped = tuple(field.name for field in arrow if pa.types.is_null(field.type))
+    return replace(file, columns=tuple(arrow.names), untyped=untyped)
 
 
 def _flaw(columns: Sequence[Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from delta_cdc.core.options import IngestOptions
 from delta_cdc.core.spec import IngestSpec, SourceFile
 from delta_cdc.ingest.batch import COLUMNS, REASON, of_arrow
 from delta_cdc.ingest.types import struct
+from delta_cdc.planning.parquet_footers import footers
 from delta_cdc.spark.ingest import readable_files
 from delta_cdc.spark.ingest.decoding import Decoding
 from delta_cdc.spark.ingest.widening import of_spark
@@ -34,6 +36,7 @@ STRANGE = (
     "d?.txt",
     "e\\f.txt",
     "g%20h.txt",
+    "100%41.txt",
     "i#j.txt",
     "k+l m.txt",
     "ö ü.txt",
@@ -44,10 +47,12 @@ STRANGE = (
 
 
 def spec_of(files: list[Path], form: str, **options: Any) -> IngestSpec:
-    columns = (pq.read_schema(f).names if form == "parquet" else () for f in files)
-    found = [
-        SourceFile(str(f), f.stat().st_size, 0, columns=tuple(c)) for f, c in zip(files, columns, strict=True)
-    ]
+    found = [SourceFile(str(file), file.stat().st_size, 0) for file in files]
+    if form == "parquet":
+        found = [
+            looked if looked.columns else file
+            for file, looked in zip(found, asyncio.run(footers(found)), strict=True)
+        ]
     adapter = {"needs_rows": True} if options.pop("needs_rows", False) else {}
     asked = IngestOptions(
         format=form,  # type: ignore[arg-type]
@@ -84,7 +89,8 @@ def read(
     return rows.collect()
 
 
-def test_a_name_is_a_name(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_name_is_a_name(spark: SparkSession, tmp_path: Path, whole: bool) -> None:
     """What a pattern would match lies beside; each record says the name as it was planned."""
     files = []
     for name in STRANGE:
@@ -94,7 +100,8 @@ def test_a_name_is_a_name(spark: SparkSession, tmp_path: Path) -> None:
         files.append(path)
     for name in ("a 1.txt", "bx.txt", "cc.txt", "dd.txt", "g h.txt"):
         (tmp_path / name).write_text("bad\n")
-    found = [(row[POSITION]["file"], json.loads(row[RAW])) for row in read(spark, files, "json")]
+    options = {"format_options": {"multiLine": "true"}} if whole else {}
+    found = [(row[POSITION]["file"], json.loads(row[RAW])) for row in read(spark, files, "json", **options)]
     assert sorted(found) == sorted((str(path), name) for path, name in zip(files, STRANGE, strict=True))
 
 
@@ -135,7 +142,7 @@ def test_csv_by_its_own_header(spark: SparkSession, tmp_path: Path) -> None:
         files[-1].write_text(text)
     found = read(spark, files, "csv", needs_rows=True, format_options={"header": "true"})
     by_row = {(row[POSITION]["file"][-1], row[POSITION]["row"]): row for row in found}
-    assert sorted(by_row) == [("a", 1), ("a", 2), ("b", 1), ("c", 1), ("d", 1), ("d", 2), ("e", 1)]
+    assert sorted(by_row) == [("a", 1), ("a", 2), ("b", 1), ("c", 1), ("d", 1), ("d", 2), ("e", 0), ("e", 1)]
 
     def values(key: tuple[str, int]) -> dict[str, Any]:
         row = by_row[key]
@@ -150,6 +157,7 @@ def test_csv_by_its_own_header(spark: SparkSession, tmp_path: Path) -> None:
     assert "3 columns" in by_row["d", 1][REASON]
     assert by_row["d", 1][RAW] == "id,name,amount\n5,short"
     assert "twice" in by_row["e", 1][REASON]
+    assert (by_row["e", 0][RAW], by_row["e", 0][REASON]) == ("id,ID", by_row["e", 1][REASON])
 
 
 def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None:
@@ -158,6 +166,7 @@ def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None
         "b": pa.table({"v": pa.array(["y"]), "id": pa.array([3], pa.int64())}),
         "c": pa.table({"id": pa.array([4], pa.int32()), "w": pa.array([1.5], pa.float32())}),
         "d": pa.table({"id": pa.array([5], pa.int64()), "w": pa.array([2.5], pa.float64())}),
+        "e": pa.table({"id": [6], "v": pa.nulls(1), "n": pa.nulls(1)}),
     }
     files = []
     for name, table in tables.items():
@@ -173,6 +182,7 @@ def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None
         ("b", 0): {"id": 3, "v": "y"},
         ("c", 0): {"id": 4, "w": 1.5},
         ("d", 0): {"id": 5, "w": 2.5},
+        ("e", 0): {"id": 6, "v": None},
     }
     pq.write_table(pa.table({"id": ["no number"]}), tmp_path / "z.parquet")
     with pytest.raises(SourceUnreadable, match=r"id is .* in .*z\.parquet: no type holds both"):

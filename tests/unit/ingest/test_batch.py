@@ -8,10 +8,13 @@ import json
 import resource
 import zlib
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.core.errors import ColumnNotFound, ReservedColumnName
@@ -30,9 +33,12 @@ from delta_cdc.ingest.batch import (
 )
 from delta_cdc.ingest.layout import layout
 from delta_cdc.ingest.reading import Reading
-from delta_cdc.ingest.types import INTEGER, LONG, STRING, struct
+from delta_cdc.ingest.types import INTEGER, LONG, STRING, VOID, struct
 from tests.support import debezium as d
 from tests.support.change_sets import adapted, by_row, json_records, quarantined, table_records, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PG = d.postgresql(100, 120)
 
@@ -126,14 +132,16 @@ def test_containers_of_whole_files(tmp_path: Path) -> None:
     """Each that the reader of lines decompresses is read, or named: none becomes noise."""
     text = b'[{"id": 1, "ts": 1}, {"id": 2, "ts": 2}]'
     reading = reading_of(is_whole=True, format_options={"multiLine": "true"})
-    packed = {
-        "": text,
-        ".gz": gzip.compress(text),
-        ".bz2": bz2.compress(text),
-        ".zst": pa.compress(text, "zstd", asbytes=True),
-        ".deflate": zlib.compress(text),
+    packed: dict[str, Callable[[bytes], bytes]] = {
+        "": bytes,
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".zst": lambda part: pa.compress(part, "zstd", asbytes=True),
+        ".deflate": zlib.compress,
     }
-    for ending, data in packed.items():
+    for ending, pack in packed.items():
+        # In two parts, as files that were joined are.
+        data = pack(text[:20]) + pack(text[20:])
         path = tmp_path / f"a.json{ending}"
         path.write_bytes(data)
         complete = local.complete(reading, path, None)
@@ -180,6 +188,58 @@ def test_parquet_stays_in_columns() -> None:
     partial = adapted(moved, "plain", options, known="id int, ts int, v string, w int", format="parquet").rows
     assert [row[OP] for row in partial] == [None, "upsert"]
     assert partial[0][REASON] == "a key change without the whole row"
+
+
+def test_a_column_of_parquet_without_a_type(tmp_path: Path) -> None:
+    """As pandas writes a column of None: a later file with values gives its type."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "ts": [1], "v": pa.nulls(1)}), path)
+    (row,) = rows_of(path, reading_of("parquet"))
+    assert (row[COLUMNS], "v" in row) == (["id", "ts"], False)
+    for kind in ("int", "string", "decimal(10,2)", "struct<a:int>"):
+        (row,) = rows_of(path, reading_of("parquet", declared=True), f"id int, ts int, v {kind}")
+        assert (row[COLUMNS], row["v"], row[REASON]) == (["id", "ts", "v"], None, None)
+
+
+def test_a_moment_of_parquet_is_no_local_time(tmp_path: Path) -> None:
+    """As in JSON, where a text with a zone is no such value."""
+    path = tmp_path / "a.parquet"
+    moments = pa.array([MOMENT, None], pa.timestamp("us", "Europe/Berlin"))
+    pq.write_table(pa.table({"id": [1, 2], "ts": [1, 1], "v": moments}), path)
+    found = rows_of(path, reading_of("parquet", declared=True), "id int, ts int, v timestamp_ntz")
+    assert [(row["v"], row[REASON]) for row in found] == [
+        (None, "column v is no timestamp_ntz"),
+        (None, None),
+    ]
+
+
+DAY, MOMENT = datetime(2024, 1, 1).date(), datetime(2024, 1, 1)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("array", "kind", "wanted"),
+    [
+        # Neither a floating point number is rounded, nor is a value of another kind taken for a number.
+        (pa.array([1.239]), "decimal(10,2)", None), (pa.array([2.675]), "decimal(10,2)", None),
+        (pa.array([0.1], pa.float32()), "decimal(10,2)", None), (pa.array([1.5]), "bigint", None),
+        (pa.array([True]), "bigint", None), (pa.array(["0x1F"]), "bigint", None),
+        (pa.array([MOMENT], pa.timestamp("us")), "bigint", None), (pa.array([DAY]), "int", None),
+        (pa.array([Decimal("1.239")]), "decimal(10,2)", None), (pa.array([Decimal("1.5")]), "int", None),
+        (pa.array([2**31]), "int", None), (pa.array([2**63], pa.uint64()), "bigint", None),
+        # What fits, fits; also where Arrow's cast looks at the type alone.
+        (pa.array([1.25]), "decimal(10,2)", Decimal("1.25")), (pa.array([7.0]), "bigint", 7),
+        (pa.array(["31"]), "bigint", 31), (pa.array([5]), "decimal(5,2)", Decimal("5.00")),
+        (pa.array([Decimal("1.200")]), "decimal(10,2)", Decimal("1.20")),
+        (pa.array([Decimal("7.00")]), "smallint", 7), (pa.array([255], pa.uint8()), "int", 255),
+        (pa.array([None], pa.float64()), "decimal(10,2)", None),
+    ],
+)  # fmt: skip
+def test_a_value_of_parquet_fits_exactly(tmp_path: Path, array: pa.Array, kind: str, wanted: Any) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1], "ts": [1], "v": array}), path)
+    (row,) = rows_of(path, reading_of("parquet", declared=True), f"id int, ts int, v {kind}")
+    fits = wanted is not None or array.null_count == 1
+    assert (row["v"], row[REASON]) == (wanted, None if fits else f"column v is no {kind}")
 
 
 def test_bytes_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
@@ -255,6 +315,9 @@ def test_columns_of_a_layout() -> None:
     known = struct([("ID", INTEGER)])
     grown = layout(made, None, known, {"id": LONG, "v": LONG}, Found(), keys=("id",), excluded=())
     assert grown.columns == (("ID", INTEGER), ("v", LONG))
+    # A column of Parquet without a type is no column yet; in the log, it keeps its type.
+    for name, wanted in (("v", (("ID", INTEGER),)), ("id", (("ID", INTEGER),))):
+        assert layout(made, None, known, {name: VOID}, Found(), keys=("id",), excluded=()).columns == wanted
 
 
 def test_what_an_event_lists_is_spelt_as_the_columns_are() -> None:

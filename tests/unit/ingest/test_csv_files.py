@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.adapters import UPSERT
 from delta_cdc.ingest import adapters, local
 from delta_cdc.ingest.batch import POSITION, RAW, REASON
 from delta_cdc.ingest.reading import Reading
-from delta_cdc.ingest.records.csv import MISQUOTED, UNCLOSED
+from delta_cdc.ingest.record import Event
+from delta_cdc.ingest.records.csv import MISQUOTED, NO_HEADER, UNCLOSED
 from tests.support.change_sets import typed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from delta_cdc.ingest.record import Record
 
-def read(path: Path, schema: str = "", **format_options: str) -> list[dict[str, Any]]:
+
+def read(path: Path, schema: str = "", adapter: str = "plain", **format_options: str) -> list[dict[str, Any]]:
     """Return the rows of a CSV file, without Spark."""
     declared = typed(schema) if schema else None
     reading = Reading(
         format="csv",
-        adapter="plain",
+        adapter=adapter,
         adapter_options=adapters.check("plain", {}, keys=(), format="csv", insert_only=True),
         format_options=format_options,
         declared=declared is not None,
@@ -76,3 +81,24 @@ def test_csv_that_is_not_quoted_as_it_should_be(tmp_path: Path) -> None:
     assert [why for *_, why in outcome("single", multiLine="false")] == [MISQUOTED, None, None]
     assert [why for *_, why in outcome("single")] == [None, None]
     assert outcome("bytes") == [(0, "base64:MSwiYQr/Ig==", None, "not UTF-8"), (2, None, ("2", "b"), None)]
+
+
+def renamed(record: Record, options: Mapping[str, Any]) -> list[Event]:
+    """An adapter that gives the columns other names than the header."""
+    return [Event(UPSERT, {"id": record.value["NR"]}, 1)]
+
+
+def test_a_file_without_the_header_that_it_should_have(tmp_path: Path) -> None:
+    """Not its first record as a header, and its others as rows of NULL."""
+    path = tmp_path / "a.csv"
+    path.write_text("1,a\n2,b\n")
+    found = read(path, "id INT, name STRING", header="true")
+    assert [(row[POSITION]["row"], row[RAW], row[REASON]) for row in found] == [
+        (0, "1,a", NO_HEADER),
+        (1, "1,a\n2,b", NO_HEADER),
+    ]
+    # The first files say which columns there are; and a user's function may rename all of them.
+    assert [row[REASON] for row in read(path, header="true")] == [None]
+    path.write_text("NR,NAME\n1,a\n")
+    found = read(path, "id INT", f"{__name__}:renamed", header="true")
+    assert [(row["id"], row[REASON]) for row in found] == [(1, None)]

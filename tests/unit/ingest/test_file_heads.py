@@ -24,13 +24,14 @@ FILES = {
     "a.json": (LINE, ""), "b.json.gz": (gzip.compress(LINE), ""), "c.json.bz2": (bz2.compress(LINE), ""),
     "d ü%41.json": (LINE, ""), "e.json": (b"", ""), "f.json.gz": (LINE, "gz"),
     "g.json": (gzip.compress(LINE), "gzip"), "h.json.xz": (lzma.compress(LINE), "xz"),
+    "j.json ": (LINE, ""), "l /m.json": (LINE, ""),
     "i.json.lz4": (b"\x04\x22\x4d\x18" + b"\x64\x40\xa7" + LINE, "lz4"),
 }  # fmt: skip
 
 
 def read(files: list[SourceFile], options: dict[str, str] | None = None) -> dict[str, SourceFile]:
     found = asyncio.run(heads(files, "json", options))
-    return {file.uri.rpartition("/")[2]: file for file in found}
+    return {file.uri.partition("/in/")[2]: file for file in found}
 
 
 def test_containers_are_named(tmp_path: Path) -> None:
@@ -38,7 +39,9 @@ def test_containers_are_named(tmp_path: Path) -> None:
         folder = tmp_path / "in"
         folder.mkdir()
         for name, (content, _) in FILES.items():
-            (folder / name).write_bytes(content)
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
         sizes = {name: len(content) for name, (content, _) in FILES.items()} | {"gone.json": 7}
         local = read([SourceFile(f"{folder}/{name}", size, 0) for name, size in sizes.items()])
         stored = read(
@@ -51,6 +54,14 @@ def test_containers_are_named(tmp_path: Path) -> None:
             assert not file.missing
             assert bool(file.unreadable) == bool(reason), (name, file.unreadable)
             assert reason in file.unreadable.lower()
+
+
+def test_a_local_name_that_a_store_cannot_have(tmp_path: Path) -> None:
+    """Such a file must not count as missing: each run would try it again, and start Spark for nothing."""
+    for name in ("a.json\n", "b\x01.json", "c\t.json"):
+        (tmp_path / name).write_bytes(LINE)
+        (file,) = asyncio.run(heads([SourceFile(f"{tmp_path}/{name}", len(LINE), 0)], "json"))
+        assert (file.missing, file.unreadable) == (False, "")
 
 
 def test_a_store_that_does_not_answer_is_no_news_of_a_file(tmp_path: Path) -> None:

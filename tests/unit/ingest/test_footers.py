@@ -27,11 +27,19 @@ def test_what_footers_say(tmp_path: Path) -> None:
         folder = tmp_path / "a b"
         folder.mkdir()
         pq.write_table(pa.table({"id": [1], "ünï": ["x"], "s": [{"a": 1}]}), folder / "%41 #[x].parquet")
+        pq.write_table(pa.table({"id": [1]}), folder / "b.parquet ")
         whole = (folder / "%41 #[x].parquet").read_bytes()
         (folder / "cut.parquet").write_bytes(whole[:-20])
         (folder / "empty.parquet").touch()
         (folder / "text.parquet").write_text("not at all Parquet")
         names = ["%41 #[x].parquet", "cut.parquet", "empty.parquet", "text.parquet", "gone.parquet"]
+        names += ["b.parquet ", "null.parquet"]
+        empty = {
+            "n": pa.nulls(1),
+            "t": pa.array([None], pa.string()),
+            "l": pa.array([[]], pa.list_(pa.null())),
+        }
+        pq.write_table(pa.table({"id": [1], **empty}), folder / "null.parquet")
         local = read([f"{folder}/{name}" for name in names])
         stored = read([f"s3a://lake/a b/{name}" for name in names], store.options())
         store.forget()
@@ -42,6 +50,8 @@ def test_what_footers_say(tmp_path: Path) -> None:
         assert not found[0].unreadable
         assert all(footer.unreadable and not footer.columns for footer in found[1:4])
         assert found[4].missing
+        assert found[5].columns == ("id",)
+        assert (found[6].columns, found[6].untyped) == (("id", "n", "t", "l"), ("n",))
     assert asked <= 3
     assert read([]) == ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from delta_cdc.core.errors import InvalidConfiguration, SourceNotFound
 from delta_cdc.core.spec import SourceFile
+from delta_cdc.planning.file_heads import heads
 from delta_cdc.planning.file_listing import check_glob, find_file, list_files, read_source
+from delta_cdc.planning.parquet_footers import footers
 from tests.support.http_store import HttpStore
 
 if TYPE_CHECKING:
@@ -116,7 +119,25 @@ def test_what_is_told_of_a_file(store: HttpStore) -> None:
         (local, f"{store.root}/in", None),
     ):
         assert asyncio.run(find_file(f"{folder}/a.json", options)) == known
+        assert asyncio.run(find_file(f"{folder}/a.json ", options)) is None
         assert asyncio.run(find_file(f"{folder}/b.json", options)) is None
+
+
+def test_a_local_name_that_is_not_utf8(tmp_path: Path) -> None:
+    """No other program can be given such a name: the file alone goes to quarantine."""
+    (tmp_path / "ü.json").touch()
+    with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.json"), "wb"):  # noqa: PTH118, PTH123
+        pass
+    reason = "Spark reads no file whose path is not UTF-8; rename it"
+    found = listed(str(tmp_path))
+    by_name = {file.uri[len(str(tmp_path)) + 1 :]: file for file in found}
+    assert {name: file.unreadable for name, file in by_name.items()} == {
+        "caf\\xe9.json": reason,
+        "ü.json": "",
+    }
+    # Neither its first bytes nor its footer are looked for.
+    one = replace(by_name["caf\\xe9.json"], size=9)
+    assert asyncio.run(heads([one], "json")) == asyncio.run(footers([one])) == (one,)
 
 
 def test_a_folder_that_is_there_is_meant_by_its_name(tmp_path: Path) -> None:

@@ -47,3 +47,10 @@ def test_a_pattern_is_a_name() -> None:
 def test_an_error_names_a_location(uri: str, is_named: bool) -> None:
     text = "[PATH_NOT_FOUND] Path does not exist: file:/log__quarantine, /in/a\\[1\\].json. SQLSTATE: 42K03"
     assert names(text, [uri]) == is_named
+
+
+@pytest.mark.parametrize("text", ["/in/a%20b is a damaged file", "file:///in/a%2520b: not a Parquet file"])
+def test_an_error_names_a_location_with_a_percent_sign(text: str) -> None:
+    """As it is (our own errors), or escaped (Spark's)."""
+    assert names(text, ["/in/a%20b"])
+    assert not names(text, ["/in/a%2"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as T
 
+from delta_cdc.core.spec import SourceFile
+from delta_cdc.spark.ingest import columnar
 from delta_cdc.spark.ingest.widening import wider
 
 INT, LONG, TEXT = T.IntegerType(), T.LongType(), T.StringType()
@@ -35,3 +37,12 @@ def test_wider(one: T.DataType, other: T.DataType, both: T.DataType | None) -> N
     assert (turned is None) == (both is None)
     if not isinstance(one, T.StructType):
         assert turned == both
+
+
+def test_a_column_of_parquet_without_a_type_is_of_any_type() -> None:
+    """Spark reads it as INT, which says nothing of the values that other files have."""
+    empty, full = SourceFile("/in/a", 1, 0, untyped=("v",)), SourceFile("/in/b", 1, 0)
+    groups = [(struct(id=INT, v=INT), [empty]), (struct(id=LONG, v=TEXT), [full])]
+    for given in (groups, groups[::-1]):
+        assert columnar._widest(given) == struct(id=LONG, v=TEXT)
+    assert columnar._widest(groups[:1]) == struct(id=INT, v=T.NullType())

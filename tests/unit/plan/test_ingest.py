@@ -238,6 +238,19 @@ def test_a_recorded_file_outside_of_what_is_named_now(world: World) -> None:
     assert (files(plan), spec_of(plan).files[0].missing) == (["a.json"], False)
 
 
+def test_a_recorded_file_whose_name_is_not_utf8(world: World) -> None:
+    """Its name as a text is no name on the disk: it must not count as deleted."""
+    world.deliver("a.json", ["1"])
+    path = os.path.join(os.fsencode(world.source), b"caf\xe9.json")  # noqa: PTH118
+    with open(path, "wb") as file:  # noqa: PTH123
+        file.write(b'{"id": 2}\n')
+    dies(world, "recorded")
+    found = {file.uri.rpartition("/")[2]: file for file in spec_of(world.plan()).files}
+    assert not found["caf\\xe9.json"].missing
+    assert "rename it" in found["caf\\xe9.json"].unreadable
+    assert not found["a.json"].unreadable
+
+
 def test_a_reseal_and_a_replay_that_were_recorded(world: World) -> None:
     world.deliver("a.json", ["1"])
     world.ingest()

@@ -8,8 +8,7 @@ from delta_cdc.core.adapters import DELETE, IGNORE, UPSERT
 from delta_cdc.ingest.adapters.members import Names, member_name, shown
 from delta_cdc.ingest.adapters.sequence_by import OFFSET, Order
 from delta_cdc.ingest.record import Event, Invalid, Sequencer
-from delta_cdc.ingest.records.json import NOT_JSON
-from delta_cdc.ingest.records.json import value as json_value
+from delta_cdc.ingest.records.json import NOT_JSON, key_value
 from delta_cdc.ingest.types import STRING
 from delta_cdc.ingest.values import MISFIT, converter, json_text, plain
 
@@ -210,7 +209,7 @@ class Tombstones:
 
 def _key_value(key: bytes) -> Any:
     """Return the value of a message key that is JSON, or else text."""
-    value = json_value(key)
+    value = key_value(key)
     if not isinstance(value, Invalid):
         return value
     try:

@@ -19,7 +19,7 @@ from delta_cdc.ingest.adapters.debezium_types import Placeholders, Schemas, bare
 from delta_cdc.ingest.adapters.members import Remembered, inside, shown
 from delta_cdc.ingest.adapters.sequence_by import OFFSET, sequencer
 from delta_cdc.ingest.record import Event, Invalid
-from delta_cdc.ingest.records.json import value as json_value
+from delta_cdc.ingest.records.json import key_value
 from delta_cdc.ingest.types import STRING, struct
 from delta_cdc.ingest.values import epoch_micros
 
@@ -405,7 +405,7 @@ def _moment(source: Mapping[str, Any]) -> int | None:
 def _key(key: Any) -> tuple[dict[str, Any] | None, Any]:
     """Return the key of the message as an object, and its schema; None without one."""
     if isinstance(key, bytes):
-        key = json_value(key)
+        key = key_value(key)
     if not isinstance(key, dict):
         return None, None
     schema, payload = key.get("schema"), key.get("payload")

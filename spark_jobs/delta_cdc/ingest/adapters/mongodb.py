@@ -19,6 +19,7 @@ from delta_cdc.ingest.adapters import debezium_order as order
 from delta_cdc.ingest.adapters.cloudevents import unpacked
 from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, in_texts
 from delta_cdc.ingest.record import Event, Invalid
+from delta_cdc.ingest.records.json import key_value
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.types import STRING
 from delta_cdc.ingest.values import Encoding, aimed, epoch_micros, plain
@@ -182,7 +183,7 @@ class Mongodb(Enveloped):
 def _id_of(key: Any) -> Any:
     """Return the id that the key of a message has as JSON text, or why it has none."""
     if isinstance(key, bytes):
-        key = json_value(key)
+        key = key_value(key)
     if type(key) is dict and "payload" in key and len(key) == 2 and "schema" in key:
         key = key["payload"]
     if type(key) is not dict or key.get("id") is None:

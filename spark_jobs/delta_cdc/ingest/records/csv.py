@@ -24,7 +24,7 @@ from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records.csv_times import Times, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from delta_cdc.ingest.types import Type
 
@@ -34,6 +34,15 @@ WITH_NUL = "it has a NUL character, which CSV does not allow"
 #: quote is probably a mistake.
 UNCLOSED = "a quoted value has no end in its file"
 MISQUOTED_HEADER = "the header of its file is not quoted as format_options say, or has a line break in a name"
+#: All lines of the file may be in its header.
+BROKEN_HEADER = (
+    "the header of its file has a line break outside of quotes: set lineSep in format_options to what ends "
+    "the lines of the file, and deliver the file again"
+)
+NO_HEADER = (
+    "the header of its file names no column that schema or the log has, so it is probably a record: begin "
+    "the file with its header, and deliver it again"
+)
 #: A value with more lines counts as a quoted value without end, because a record must fit in memory.
 MOST_LINES = 10_000
 #: The prefix of the raw text of a record whose bytes are not in the encoding.
@@ -42,6 +51,8 @@ BASE64 = "base64:"
 #: What a value is that the record does not have.
 _MISSING: Any = object()
 _BLANKS = "".join(chr(code) for code in range(1, 33) if chr(code) not in "\r\n")
+#: What ends lines in some files, besides LF.
+_BREAKS = "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _PATTERNS = {"date": "dateFormat", "timestamp": "timestampFormat", "timestamp_ntz": "timestampNTZFormat"}
 #: Encodings of Python that files do not have, or whose characters depend on what lies before the line.
 _NO_ENCODINGS = ("charmap", "hz", "idna", "iso2022", "mbcs", "oem", "punycode", "raw_", "unicode_", "utf-7")
@@ -389,12 +400,12 @@ class Row(NamedTuple):
 
     :param raw: its text, after the header of its file and a line break if the file has a header
     :param row: the number of its first line in the file, from 0
-    :param values: the values by name, without those that are missing; or why it has none
+    :param values: the values by name, without those that are missing; or why it has none; None for a header
     """
 
     raw: str
     row: int
-    values: dict[str, str | None] | Invalid
+    values: dict[str, str | None] | Invalid | None
 
 
 class Converter(NamedTuple):
@@ -436,6 +447,7 @@ class Reader:
     :param dialect: how the files are written
     :param names: the names of the columns; None if the first record of each file has them
     :param converters: of columns of dates and times, by lower name
+    :param is_known: whether a column has a name: a first line without such a name is no header
     """
 
     def __init__(
@@ -443,6 +455,7 @@ class Reader:
         dialect: Dialect,
         names: Sequence[str] | None,
         converters: Mapping[str, Converter] | None = None,
+        is_known: Callable[[str], bool] | None = None,
     ) -> None:
         self._grammar, self._codec, self._encoding = _Grammar(dialect), dialect.codec, dialect.encoding
         self._header_grammar = _Grammar(replace(dialect, null=None, missing="", empty=""), missing="")
@@ -452,12 +465,17 @@ class Reader:
         self._has_missing = dialect.missing is not None
         self._given_names = None if names is None else tuple(names)
         self._converters = dict(converters or {})
+        self._is_known = is_known
+        marks = {*dialect.separator, dialect.quote, dialect.escape}
+        self._breaks = {ord(mark): "\n" for mark in _BREAKS if mark not in marks}
         self._reset()
 
     def _reset(self) -> None:
         self._has_begun = False
         self._header: str | None = None
-        self._prefix, self._flaw = "", ""
+        self._prefix = ""
+        #: Why the header of the file is wrong; "" if it is right.
+        self.flaw = ""
         self._lines: list[_Line] = []
         self._values: list[Any] = []
         self._pieces: list[str] = []
@@ -498,9 +516,10 @@ class Reader:
             return []
         if self._header is None and self._given_names is None:
             # A header that goes on in the next line is a record, too.
-            goes_on = self.take_header(whole, line if is_broken else None)
-            return self._begin(_Line(text, line, row, is_broken)) if goes_on else []
-        if is_broken or self._flaw or "\0" in whole:
+            if self.take_header(whole, line if is_broken else None):
+                return self._begin(_Line(text, line, row, is_broken))
+            return [Row(self._prefix.removesuffix("\n"), row, Invalid(self.flaw))] if self.flaw else []
+        if is_broken or self.flaw or "\0" in whole:
             return self._begin(_Line(text, line, row, is_broken))
         return self._usual(whole, text, line, row)
 
@@ -532,18 +551,35 @@ class Reader:
         names = tuple(name.strip() or f"_c{place}" for place, name in enumerate(values))
         self._header = header if broken is None else _base64(broken.removesuffix(b"\r"))
         self._prefix = self._header + "\n"
-        self._flaw = ""
         if broken is not None:
-            self._flaw = f"the header of its file is not {self._encoding}"
+            self.flaw = f"the header of its file is not {self._encoding}"
+        elif self._is_split(header):
+            self.flaw = BROKEN_HEADER
         elif ends != _CLOSED or "\0" in header:
-            self._flaw = MISQUOTED_HEADER
+            self.flaw = MISQUOTED_HEADER
         else:
-            lower = [name.lower() for name in names]
-            twice = next((name for at, name in enumerate(names) if name.lower() in lower[:at]), None)
-            if twice is not None:
-                self._flaw = f"the header of its file names the column {twice} twice"
-        self._name(() if self._flaw else names)
+            self.flaw = self._flaw_of(names)
+        self._name(() if self.flaw else names)
         return ends == _OPEN and self._multi_line
+
+    def _is_split(self, header: str) -> bool:
+        """Return whether a header has line breaks outside of quotes, and would be right without them."""
+        text = header.translate(self._breaks).strip("\n")
+        if "\n" not in text:
+            return False
+        found = [
+            self._header_grammar.read(part, len(part), [], [], within=False)
+            for part in (text, text.replace("\n", ""))
+        ]
+        return found == [_WRONG, _CLOSED]
+
+    def _flaw_of(self, names: tuple[str, ...]) -> str:
+        """Return why the names of a header cannot be those of columns; "" if they can."""
+        lower = [name.lower() for name in names]
+        twice = next((name for at, name in enumerate(names) if name.lower() in lower[:at]), None)
+        if self._is_known is not None and not any(map(self._is_known, names)):
+            return NO_HEADER
+        return "" if twice is None else f"the header of its file names the column {twice} twice"
 
     def _begin(self, line: _Line) -> list[Row]:
         self._values, self._pieces = [], []
@@ -572,7 +608,7 @@ class Reader:
         if self._is_cr_dropped and text.endswith("\r"):
             text = text[:-1]
         row, is_broken = lines[0].row, any(line.is_broken for line in lines)
-        if is_broken or self._flaw or "\0" in text:
+        if is_broken or self.flaw or "\0" in text:
             data = self._break.join([line.data for line in lines])
             return [self._invalid(text, data, row, is_broken)]
         values = Invalid(MISQUOTED) if is_wrong else self._named(self._values)
@@ -584,7 +620,8 @@ class Reader:
         rows = []
         for text, data, row, is_broken in lines:
             whole = text[:-1] if self._is_cr_dropped and text.endswith("\r") else text
-            if not whole or whole == self._header or (self._comment and whole.startswith(self._comment)):
+            is_header = whole == self._header and not self.flaw
+            if not whole or is_header or (self._comment and whole.startswith(self._comment)):
                 continue
             rows.append(self._invalid(whole, data, row, is_broken, UNCLOSED))
         return rows
@@ -594,7 +631,7 @@ class Reader:
         if is_broken:
             cr = b"\r" if self._is_cr_dropped else b""
             text, reason = _base64(data.removesuffix(cr)), f"not {self._encoding}"
-        return Row(self._prefix + text, row, Invalid(self._flaw or reason))
+        return Row(self._prefix + text, row, Invalid(self.flaw or reason))
 
     # -- values ---------------------------------------------------------------------------------
     def record(self, text: str) -> dict[str, str | None] | Invalid:
@@ -603,12 +640,12 @@ class Reader:
             try:
                 text = base64.b64decode(text[len(BASE64) :], validate=True).decode(self._codec)
             except UnicodeDecodeError:
-                return Invalid(self._flaw or f"not {self._encoding}")
+                return Invalid(self.flaw or f"not {self._encoding}")
             except binascii.Error:
                 # A value that only looks like it.
                 pass
-        if self._flaw:
-            return Invalid(self._flaw)
+        if self.flaw:
+            return Invalid(self.flaw)
         if "\0" in text:
             return Invalid(WITH_NUL)
         values: list[Any] = []
@@ -642,14 +679,16 @@ def again(
     dialect: Dialect,
     names: Sequence[str] | None,
     converters: Mapping[str, Converter] | None = None,
+    is_known: Callable[[str], bool] | None = None,
 ) -> Row:
     """Return the record of a raw text, as :class:`Row` has it.
 
     :param names: the names of the columns; None if the raw text begins with the header
     """
-    reader, text = Reader(dialect, names, converters), raw
+    reader, text, is_header = Reader(dialect, names, converters, is_known), raw, False
     if names is None:
-        header, _, text = raw.partition("\n")
+        header, mark, text = raw.partition("\n")
+        is_header = not mark
         broken = None
         if header.startswith(BASE64):
             try:
@@ -659,4 +698,6 @@ def again(
                 # A name that only looks like it, or bytes that are still not in the encoding.
                 pass
         reader.take_header(header, broken)
-    return Row(raw, 0, reader.record(text))
+    values = reader.record(text)
+    # A header that was wrong, and is right by other options, says nothing.
+    return Row(raw, 0, None if is_header and not reader.flaw else values)

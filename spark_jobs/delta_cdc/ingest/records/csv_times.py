@@ -45,21 +45,24 @@ def times(
     :param zone: the zone of texts without offset; None leaves them without one
     :param option: the option with the pattern, for errors
     :param locale: the locale of the names of months; only English is known
-    :raises InvalidConfiguration: the pattern has an unknown letter, or no year; the zone is unknown
+    :raises InvalidConfiguration: the pattern has an unknown letter, no year, or a half day that is a guess;
+        the zone is unknown
     """
     groups, expression = _expression(pattern, option)
     if "year" not in groups:
         raise _refused(pattern, option, "has no year", "write the whole date: yyyy-MM-dd")
-    if "half" in groups and "noon" not in groups:
+    flaw = _flaw_of_half_days(groups)
+    if flaw:
         raise _refused(
-            pattern, option, "has h without a", "use H for hours of 0 to 23, or add a for AM and PM"
+            pattern, option, flaw, "use h with a for hours of 1 to 12, or H without a for hours of 0 to 23"
         )
     if "name" in groups and locale and not locale.lower().startswith("en"):
         raise _refused(
             pattern, option, f"has names of months in the locale {locale}", "use MM; only English is known"
         )
     match, region = re.compile(expression, re.IGNORECASE | re.ASCII).fullmatch, _zone(zone)
-    has_time = any(name in groups for name in _TIMES)
+    # The day of a timestamp begins in its zone.
+    has_time = region is not None or any(name in groups for name in _TIMES)
 
     def read(text: str) -> str | Invalid:
         found = match(text)
@@ -72,7 +75,7 @@ def times(
         offset = parts.get("offset")
         if offset:
             return iso + _offset(offset)
-        return _in(region, iso) if region is not None and has_time else iso
+        return iso if region is None else _in(region, iso)
 
     return read
 
@@ -97,24 +100,39 @@ def _zone(name: str | None) -> ZoneInfo | None:
 
 
 # -- patterns -----------------------------------------------------------------------------------
-def _expression(pattern: str, option: str) -> tuple[set[str], str]:
-    """Return the names of the groups, and the regular expression."""
-    groups: set[str] = set()
+def _flaw_of_half_days(groups: Mapping[str, tuple[int, ...]]) -> str:
+    """Return why the hour of a text may be a guess: h and a come together, and without H; "" if it is not."""
+    if "noon" in groups and "hour" in groups:
+        return "has H together with a"
+    if groups.keys().isdisjoint(("half", "noon")):
+        return ""
+    if "noon" not in groups or "half" not in groups:
+        return "has h without a" if "half" in groups else "has a without h"
+    return "" if groups["half"] == groups["noon"] else "has h and a in different brackets"
+
+
+def _expression(pattern: str, option: str) -> tuple[dict[str, tuple[int, ...]], str]:
+    """Return the names of the groups, each with the brackets that it is in, and the regular expression."""
+    groups: dict[str, tuple[int, ...]] = {}
     pieces: list[str] = []
-    depth = 0
+    #: The brackets that are open: the places where they begin.
+    scopes: list[tuple[int, ...]] = [()]
     for token in _TOKENS.findall(pattern):
-        depth += {"[": 1, "]": -1}.get(token, 0)
-        if depth < 0:
+        if token == "[":
+            scopes.append((*scopes[-1], len(pieces)))
+        elif token == "]":
+            scopes.pop()
+        if not scopes:
             break
         if token.isascii() and token.isalpha():
             name, part = _part(token[0], len(token), pattern, option)
             if name in groups:
                 raise _refused(pattern, option, f"has {token} twice", "give each part of a date once")
-            groups.add(name)
+            groups[name] = scopes[-1]
             pieces.append(f"(?P<{name}>{part})")
         else:
             pieces.append(_literal(token, pattern, option))
-    if depth:
+    if len(scopes) != 1:
         raise _refused(pattern, option, "has a bracket without its other one", "close each [ by a ]")
     return groups, "".join(pieces)
 

@@ -347,3 +347,11 @@ def without_prefix(raw: bytes) -> bytes:
     if raw[1:5] == b"\0\0\0\0":
         return raw[9:]
     return raw[5:]
+
+
+def key_value(raw: bytes) -> Any:
+    """Return the value of the JSON text that a message key is, with or without the registry's prefix.
+
+    Four or eight bytes may be a number of Kafka's serializers, which would look like a prefix and a text.
+    """
+    return value(raw if len(raw) in (4, 8) else without_prefix(raw))

@@ -55,11 +55,11 @@ def read(
 # -- groups of files -----------------------------------------------------------------------------
 def _groups(session: SparkSession, files: Sequence[SourceFile], options: Mapping[str, str]) -> list[Group]:
     """Group the files by their schemas, which are in their footers."""
-    by_columns: dict[tuple[str, ...], list[SourceFile]] = defaultdict(list)
+    by_columns: dict[tuple[tuple[str, ...], ...], list[SourceFile]] = defaultdict(list)
     for file in files:
-        by_columns[file.columns].append(file)
+        by_columns[file.columns, file.untyped].append(file)
     groups: list[Group] = []
-    for columns, group in by_columns.items():
+    for (columns, _), group in by_columns.items():
         schema = _merged(session, group, options) if columns or len(group) == 1 else None
         groups += [(schema, group)] if schema is not None else _one_by_one(session, group, options)
     return groups
@@ -103,12 +103,17 @@ def _one_by_one(
 
 
 def _widest(groups: Sequence[Group]) -> T.StructType:
-    """Return a schema that holds the records of all files."""
+    """Return a schema that holds the records of all files; NULL for a column without a type."""
     widest: dict[str, tuple[T.StructField, SourceFile]] = {}
     for schema, files in groups:
         for field in schema.fields:
-            first_field, first_file = widest.get(field.name.lower(), (field, files[0]))
-            kind = wider(first_field.dataType, field.dataType)
+            given = T.NullType() if field.name in files[0].untyped else field.dataType
+            first_field, first_file = widest.get(
+                field.name.lower(), (T.StructField(field.name, given), files[0])
+            )
+            if isinstance(first_field.dataType, T.NullType):
+                first_file = files[0]
+            kind = wider(first_field.dataType, given)
             if kind is None:
                 raise SourceUnreadable(
                     f"The column {field.name} is {first_field.dataType.simpleString()} in {first_file.uri} "

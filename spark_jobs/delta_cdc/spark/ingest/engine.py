@@ -310,7 +310,7 @@ def _read_batch(session: SparkSession, spec: IngestSpec, secrets: Mapping[str, s
                 spec = _without_damaged(session, spec)
             return _read(session, spec, secrets)
         except Exception as error:
-            error_text = unquote(str(error))
+            error_text = str(error)
             if _names_deleted(spec, error_text):
                 raise NotCommitted("stale", f"a file was deleted after planning: {_cause(error)}") from error
             if GREW in error_text:
@@ -338,7 +338,7 @@ def _read_alone(session: SparkSession, spec: IngestSpec, reads: Callable[[str], 
             rows, _, _ = decoding.rows()
             rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
-            text = unquote(str(error))
+            text = str(error)
             is_dealt_with = _is_damage(spec, text) or _names_deleted(spec, text) or GREW in text
             if not (is_dealt_with or isinstance(error, DeltaCdcError)):
                 raise
@@ -402,7 +402,7 @@ def _damage(session: SparkSession, spec: IngestSpec, files: list[SourceFile]) ->
         try:
             content_of(session, group).write.format("noop").mode("overwrite").save()
         except Exception as error:
-            if not _is_damage(group, unquote(str(error))):
+            if not _is_damage(group, str(error)):
                 raise
             cause = _cause(error)
         else:

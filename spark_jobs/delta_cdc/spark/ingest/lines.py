@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -35,11 +36,13 @@ def as_path(uri: str) -> str:
 def names(error_text: str, uris: Iterable[str]) -> bool:
     """Return whether a text names one of these locations, as it is or as :func:`as_path` spells it.
 
+    Spark's own errors escape the locations, and those of our function do not: one may have a percent sign.
     The beginning of another location does not count: ``/log`` is not named by ``/log__quarantine``.
     """
+    texts = {error_text, unquote(error_text)}
     spellings = (spelling for uri in uris for spelling in (uri, as_path(uri)))
-    found = (re.escape(spelling) for spelling in spellings if spelling in error_text)
-    return any(re.search(rf"{spelling}(?!\w)", error_text) for spelling in found)
+    found = ((text, re.escape(spelling)) for spelling in spellings for text in texts if spelling in text)
+    return any(re.search(rf"{spelling}(?!\w)", text) for text, spelling in found)
 
 
 def raw(
@@ -51,13 +54,8 @@ def raw(
     """
     if is_whole:
         rows = session.read.format("binaryFile").load(paths(files))
-        return rows.select(
-            F.col("content").alias(sources.VALUE),
-            F.col("path").alias(sources.FILE),
-            F.unix_micros("modificationTime").alias(sources.PUBLISHED),
-            F.col("length").alias(sources.SIZE),
-            F.lit(0).cast("bigint").alias(sources.START),
-        )
+        # Its column path is not escaped, as the names of all other readers are.
+        return rows.select(F.col("content").alias(sources.VALUE), *place(rows))
     reader = session.read if line_sep is None else session.read.option("lineSep", line_sep)
     rows = reader.text(paths(files))
     return rows.select(rows["value"].cast("binary").alias(sources.VALUE), *place(rows))

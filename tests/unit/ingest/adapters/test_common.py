@@ -113,6 +113,9 @@ NO_TEXT = "the key of the message is no JSON, and no text"
         (b'{"schema":{"type":"int32"},"payload":7}', 7), (b'{"schema":null,"payload":"x"}', "x"), (b"7", 7),
         (b'"x"', "x"), (b"some text", "some text"), (b"007", "007"), ("ünï".encode(), "ünï"), ({"id": 7}, 7),
         (7, 7), (b"null", None),
+        # With the prefix of a registry.
+        (b'\0\0\0\0\7{"id":7}', 7), (b'\0\0\0\0\0\0\0\0\7{"id":7}', 7), (b'\0\0\0\0\7"xy"', "xy"),
+        (b'\0\0\0\0\7{"schema":{},"payload":{"id":7}}', 7), (b"\0\0\0\0\0071234", 1234),
     ],
 )  # fmt: skip
 def test_the_key_of_a_tombstone(key: Any, wanted: Any) -> None:
@@ -125,6 +128,8 @@ def test_the_key_of_a_tombstone(key: Any, wanted: Any) -> None:
         (None, NO_KEY), (b"", NO_KEY), (b'{"x":7}', "the key of the message has no id"),
         (b'{"schema":1,"payload":{"x":7}}', "the key of the message has no id"),
         (b'{"id":7', NO_TEXT), (b' "x', NO_TEXT), (b"\x00\x00\x00\x07", NO_TEXT), (b"\xff\xfe", NO_TEXT),
+        # Numbers of 8 bytes, of which the last three look like a text after a prefix.
+        (b"\0\0\0\1\x00123", NO_TEXT), (b'\0\0\0\1\0"a"', NO_TEXT), (b"\0\0\0\0\7abcd", NO_TEXT),
         (b"[7]", "the key of the message is a list, not an object of the key columns"),
     ],
 )  # fmt: skip

@@ -41,6 +41,8 @@ ENVELOPES: list[tuple[str, Any, Any, Any]] = [
     ("delete", d.change("d", {"id": 1}, None, PG), None, [event("delete", {"id": 1})]),
     ("delete, whatever is after", d.change("d", {"id": 1}, ROW, PG), None, [event("delete", {"id": 1})]),
     ("delete by key", d.change("d", None, None, PG), b'{"id":1}', [event("delete", {"id": 1})]),
+    ("delete by a key with a prefix", d.change("d", None, None, PG), b'\0\0\0\0\7{"id":1}',
+        [event("delete", {"id": 1})]),
     ("delete by a key of Avro", d.change("d", None, None, PG), {"id": 1}, [event("delete", {"id": 1})]),
     ("delete by a key without types", d.change("d", None, None, PG),
      b'{"schema":{"type":"string"},"payload":{"id":1}}', [event("delete", {"id": 1})]),

@@ -238,6 +238,7 @@ def test_other_orders_and_tables() -> None:
         ({"tombstones": "delete"}, ID_KEY, "has nothing that orders it"),
         ({"tombstones": "delete", "sequence_by": "source.ord"}, ID_KEY, "has nothing that orders it"),
         ({"tombstones": "delete", "sequence_by": "_offset"}, ID_KEY, f"{42:020d}"),
+        ({"tombstones": "delete", "sequence_by": "_offset"}, b"\0\0\0\0\7" + ID_KEY, f"{42:020d}"),
         ({"tombstones": "delete", "sequence_by": "_offset"}, None, "have no _id"),
         ({"tombstones": "delete", "sequence_by": "_offset"}, b'{"id":"{"}', "not JSON"),
     ],

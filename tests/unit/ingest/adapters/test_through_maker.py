@@ -86,7 +86,9 @@ PLAIN: dict[str, tuple[str | None, Event]] = {
         '{"op":"I","id":1}',
         Event(error="no value for sequence_by, or a text that is no number (ts)"),
     ),
-    "an empty line": ("  ", Event("ignore")),
+    # Only NULL is a tombstone.
+    "an empty value": ("", Event(error="not JSON: not exactly one whole object")),
+    "blanks": ("  ", Event(error="not JSON: not exactly one whole object")),
     "a tombstone": (None, Event("ignore")),
     "columns that nobody declared": ('{"op":"I","ts":9,"id":3,"new":1}', plain(9, {"id": 3}, "id")),
 }

@@ -17,8 +17,10 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records import csv
 from delta_cdc.ingest.records.csv import (
+    BROKEN_HEADER,
     MISQUOTED,
     MISQUOTED_HEADER,
+    NO_HEADER,
     UNCLOSED,
     WITH_NUL,
     Dialect,
@@ -159,11 +161,66 @@ def test_raw_texts() -> None:
 )
 def test_headers_that_name_no_columns(header: str | bytes, flaw: str) -> None:
     raw = header.encode() if isinstance(header, str) else header
-    first, second = rows_of(raw + b'\n1,a\n2,"b\n\n"\n', header="true")
+    head, first, second = rows_of(raw + b'\n1,a\n2,"b\n\n"\n', header="true")
     kept = header if isinstance(header, str) else raw_of(header)
+    assert head == Row(kept, 0, Invalid(flaw))
+    assert again(kept, Dialect.of({"header": "true"}), None).values == Invalid(flaw)
+    assert rows_of(raw, header="true") == [head]
     assert first == Row(f"{kept}\n1,a", 1, Invalid(flaw))
     assert second == Row(f'{kept}\n2,"b\n\n"', 2, Invalid(flaw))
     assert again(first.raw, Dialect.of({"header": "true"}), None).values == Invalid(flaw)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "flaw"),
+    [
+        ("id,name\r1,a\r2,b\r", {}, BROKEN_HEADER), ('"id","name"\r"1","a"\r', {}, BROKEN_HEADER),
+        ("id,name\n1,a\n2,b\n", {"lineSep": "\r\n"}, BROKEN_HEADER),
+        ("id,name\n1,a\n2,b\n", {"lineSep": ";"}, BROKEN_HEADER),
+        ("id,name\x1e1,a\x1e2,b\x1e", {}, BROKEN_HEADER), ("id,name\u20281,a\u2028", {}, BROKEN_HEADER),
+        ("id,name\x851,a", {"encoding": "ISO-8859-1"}, BROKEN_HEADER),
+        # Here, a wrong quote is what is certain; also where the quoted value has no end.
+        ('id,"na"me\r1,a\r', {}, MISQUOTED_HEADER), ('id,"name\r1,a\r', {}, MISQUOTED_HEADER),
+        ('id,"name\r1,a\r', {"multiLine": "false"}, MISQUOTED_HEADER),
+    ],
+)  # fmt: skip
+def test_a_header_that_has_the_whole_file(data: str, options: dict[str, str], flaw: str) -> None:
+    """Without its line breaks, a file is its header alone: its records must not be lost."""
+    raw = data.encode(options.get("encoding", "utf-8"))
+    (row,) = rows_of(raw, header="true", **options)
+    assert (row.row, row.values) == (0, Invalid(flaw))
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "names"),
+    [
+        ('id,"na\nme"\r\n1,a', {"lineSep": "\r\n"}, ("id", "na\nme")),
+        ("id\x1ename\n1\x1ea", {"sep": "\x1e"}, ("id", "name")), ("id,name\f\n1,a", {}, ("id", "name")),
+    ],
+)  # fmt: skip
+def test_line_breaks_that_a_header_may_have(
+    data: str, options: dict[str, str], names: tuple[str, str]
+) -> None:
+    (row,) = rows_of(data, header="true", **options)
+    assert row.values == dict(zip(names, ("1", "a"), strict=True))
+
+
+def test_a_header_alone_is_right_by_other_options() -> None:
+    """Its file is to be delivered again. By the options of a replay, its raw text is no record."""
+    (row,) = rows_of('id,"na"me', header="true")
+    assert again(row.raw, Dialect.of({"header": "true", "quote": ""}), None).values is None
+
+
+def test_a_first_line_that_is_no_header() -> None:
+    """With ``split``, only the first part of a file has the header."""
+    dialect, known = Dialect.of({"header": "true"}), {"id", "name"}.__contains__
+    reader = Reader(dialect, None, is_known=known)
+    found = read(reader, dialect, "1,a\n2,b\n")
+    assert found == [Row("1,a", 0, Invalid(NO_HEADER)), Row("1,a\n2,b", 1, Invalid(NO_HEADER))]
+    assert [again(row.raw, dialect, None, is_known=known).values for row in found] == [Invalid(NO_HEADER)] * 2
+    assert read(reader, dialect, "1,a\n") == found[:1]
+    # One known column is enough: the others may be new, or left out.
+    assert read(reader, dialect, "id,a\n2,b\n") == [Row("id,a\n2,b", 1, {"id": "2", "a": "b"})]
 
 
 def test_a_header_with_a_line_break() -> None:
@@ -450,6 +507,8 @@ def test_allowed() -> None:
         ("yyyy-MM-dd hh:mm a", "2024-01-31 12:05 am", "2024-01-31T00:05:00"),
         ("yyyy-MM-dd h:mm a", "2024-01-31 1:05 PM", "2024-01-31T13:05:00"),
         ("yyyy-MM-dd h a", "2024-01-31 12 PM", "2024-01-31T12:00:00"),
+        ("yyyy-MM-dd[ h a]", "2024-01-31 1 PM", "2024-01-31T13:00:00"),
+        ("yyyy-MM-dd[ h a]", "2024-01-31", "2024-01-31T00:00:00"),
         ("yyyy''MM'd'dd", "2024'02d03", "2024-02-03"), ("yyyy年MM月dd日", "2024年02月03日", "2024-02-03"),
         # What does not exist, or is written in another way.
         ("yyyy-MM-dd", "2023-02-29", None), ("yyyy-MM-dd", "2024-13-01", None),
@@ -475,6 +534,13 @@ def test_patterns(pattern: str, text: str, wanted: str | None) -> None:
         ("yyyy]-MM-dd[", "bracket"),
         ("yyyy-MM-dd yyyy", "has yyyy twice"),
         ("yyyy-MM-dd#", "has #"),
+        # In which half of the day a time is must not be a guess.
+        ("yyyy-MM-dd HH:mm a", "has H together with a"),
+        ("yyyy-MM-dd HH:mm hh a", "has H together with a"),
+        ("yyyy-MM-dd hh:mm", "has h without a"),
+        ("yyyy-MM-dd a", "has a without h"),
+        ("yyyy-MM-dd hh:mm[ a]", "has h and a in different brackets"),
+        ("yyyy-MM-dd[ hh:mm][ a]", "has h and a in different brackets"),
         *[
             (f"yyyy-MM-dd {letters}", "is not known")
             for letters in ("E", "G", "VV", "z", "yyy", "uuuuu", "SSSSSSSSSS", "ddd", "n")
@@ -493,7 +559,10 @@ def test_zones() -> None:
     assert isinstance(read_time("2024-03-31 02:30"), Invalid)
     assert isinstance(read_time("0001-01-01 00:00"), Invalid)
     assert times("yyyy-MM-dd HH:mmXXX", "Europe/Berlin")("2024-01-31 12:00Z") == "2024-01-31T12:00:00Z"
-    assert times("yyyy-MM-dd", "Europe/Berlin")("2024-01-31") == "2024-01-31"
+    # As in Spark, a day begins in its zone; where it has no midnight, when it begins is a guess.
+    assert times("yyyy-MM-dd", "Europe/Berlin")("2024-01-31") == "2024-01-31T00:00:00+01:00"
+    assert times("yyyy-MM-dd[ HH:mm]", "Europe/Berlin")("2024-01-31") == "2024-01-31T00:00:00+01:00"
+    assert isinstance(times("yyyy-MM-dd", "America/Sao_Paulo")("2018-11-04"), Invalid)
 
 
 def test_random_times() -> None:
