@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: A whole number of rows, or a share of the target's rows as text, such as ``5 %``.
 Limit = int | str
 
+#: A full copy with fewer rows is not compared with the one after it.
+_LEAST_ROWS = 1000
+
 _SHARE = re.compile(r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", re.ASCII)
 _APPROVAL = re.compile(r"(\d{1,18})-[0-9a-f]{12}", re.ASCII)
 
@@ -44,6 +47,11 @@ def most(limit: Limit, rows: int) -> int:
     if part is None:
         raise ValueError(limit)
     return int(part * rows)
+
+
+def has_shrunk(rows: int, before: int) -> bool:
+    """Return whether a full copy has at most half of the rows of the one before it, which was not small."""
+    return before >= _LEAST_ROWS and 2 * rows <= before
 
 
 @dataclass(frozen=True)

@@ -423,7 +423,7 @@ async def _refuse_broken_copies(
     The commits of the range show where a copy may have no rows: one with rows adds a file with rows.
 
     :raises EmptyCopy: a copy has no rows
-    :raises LimitExceeded: a copy has far fewer rows than the one before
+    :raises LimitExceeded: a copy has fewer rows than ``min_source_rows``, or far fewer than the one before
     """
     request = observed.request
     if not request.options.takes_copies:
@@ -435,6 +435,7 @@ async def _refuse_broken_copies(
         for copy in in_step if _is_copied(request.options) else in_step[-1:]:
             if not (copy.adds_rows or request.allow_empty):
                 await preconditions.refuse_empty_copy(request, await observed.at(copy.version))
+            await preconditions.refuse_small_copy(observed, copy.version, copy)
             needs_approval = bool(observed.asks) and step is steps[0]
             preconditions.refuse_shrunk_copy(request, before, copy, needs_approval=needs_approval)
             before = copy
