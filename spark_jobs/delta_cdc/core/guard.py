@@ -55,6 +55,24 @@ def has_shrunk(rows: int, before: int) -> bool:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """A full copy in a table of several.
+
+    :param name: its value of the column that distinguishes the copies
+    :param before: rows of the copy that is applied before it; None: they are not compared
+    """
+
+    name: str
+    rows: int
+    before: int | None = None
+
+    @property
+    def has_shrunk(self) -> bool:
+        """Return whether the copy has far fewer rows than the one before."""
+        return self.before is not None and has_shrunk(self.rows, self.before)
+
+
+@dataclass(frozen=True)
 class Effect:
     """What a step would do to the rows of its target; of a history, to the current rows.
 

@@ -314,6 +314,18 @@ def test_of_type_1_only_the_newest_copy_counts(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("options", [COPIES, replace(COPIES, stored_as_scd_type=2)], ids=["newest", "each"])
+def test_a_copy_that_replaces_the_table_needs_no_feed(tables: Tables, options: ApplyOptions) -> None:
+    tables.source.set_properties()
+    built(tables, 6, options)
+    tables.source.configuration = {}
+    tables.source.replace_table("other")
+    plan = tables.apply(options=options)
+    assert read(steps(plan)[0]) == [(7, 7, "snapshot_diff")]
+    assert steps(plan)[-1].watermark.table_id == "other"
+    assert "replaced inside its log" in plan.notes[0]
+
+
+@pytest.mark.parametrize("options", [COPIES, replace(COPIES, stored_as_scd_type=2)], ids=["newest", "each"])
 @pytest.mark.parametrize(
     "empties",
     [lambda t: t.truncate(), lambda t: t.commit("WRITE", *t.removes(), t.add(rows=0))],
@@ -467,7 +479,7 @@ def test_a_copy_has_at_least_so_many_rows_however_it_is_written(
     for mode in ("incremental", "reload"):
         applied = steps(tables.apply(options=options, min_source_rows=40, mode=mode))[-1]
         assert applied.ending_version == 7
-        with pytest.raises(LimitExceeded, match="version 7 of .* has 40 rows, and min_source_rows is 41"):
+        with pytest.raises(LimitExceeded, match=r"version 7 of .* has 40 rows, and min_source_rows is 41"):
             tables.apply(options=options, min_source_rows=41, mode=mode)
 
 
@@ -477,7 +489,7 @@ def test_the_rows_of_a_copy_that_is_appended_after_a_truncate_are_counted(tables
     tables.source.truncate()
     tables.source.commit("WRITE", tables.source.add(rows=40), parameters={"mode": "Append"})
     assert steps(tables.apply(options=COPIES, min_source_rows=40))[-1].ending_version == 8
-    with pytest.raises(LimitExceeded, match="version 8 of .* has 40 rows, and min_source_rows is 41"):
+    with pytest.raises(LimitExceeded, match=r"version 8 of .* has 40 rows, and min_source_rows is 41"):
         tables.apply(options=COPIES, min_source_rows=41)
     # The log does not count the rows of every file.
     tables.source.commit("WRITE", tables.source.add(rows=None), parameters={"mode": "Append"})
