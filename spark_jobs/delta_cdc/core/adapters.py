@@ -157,6 +157,8 @@ BYTES = {"bytes": "base64", "base64": "base64", "base64-url-safe": "base64url", 
 TOMBSTONES = Setting("text", IGNORE, choices=(IGNORE, DELETE))
 #: A member of a record (``metadata.commit-timestamp``), or ``_offset`` or ``_row``.
 _MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z_][A-Za-z0-9_-]*)*")
+#: The name of a message's offset in a sequence.
+OFFSET = "_offset"
 #: The options of each adapter.
 SETTINGS: dict[str, dict[str, Setting]] = {
     "plain": {
@@ -317,3 +319,18 @@ def _check_messages(name: str, options: Mapping[str, Any], file_format: str) -> 
         )
     if sequence and options["sequence_by"]:
         raise invalid("change_sequence and sequence_by are both given", "leave one of them out.")
+
+
+def orders_by_offset(name: str, options: Mapping[str, Any]) -> bool:
+    """Return whether an adapter orders messages by their offset before anything else; false if unknown.
+
+    :param options: checked options
+    """
+    if name not in SETTINGS:
+        return False
+    texts = options.get("sequence_by")
+    if texts:
+        return str(texts[0]).lower() == OFFSET
+    return name == "canal" or (
+        name == "dms" and not (options.get("change_sequence") or options.get("timestamp_column"))
+    )

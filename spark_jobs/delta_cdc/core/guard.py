@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: A whole number of rows, or a share of the target's rows as text, such as ``5 %``.
 Limit = int | str
 
+#: A full copy with fewer rows is not compared with the one after it.
+_LEAST_ROWS = 1000
+
 _SHARE = re.compile(r"\s*(\d{1,3}(?:\.\d{1,6})?)\s*%\s*", re.ASCII)
 _APPROVAL = re.compile(r"(\d{1,18})-[0-9a-f]{12}", re.ASCII)
 
@@ -44,6 +47,29 @@ def most(limit: Limit, rows: int) -> int:
     if part is None:
         raise ValueError(limit)
     return int(part * rows)
+
+
+def has_shrunk(rows: int, before: int) -> bool:
+    """Return whether a full copy has at most half of the rows of the one before it, which was not small."""
+    return before >= _LEAST_ROWS and 2 * rows <= before
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A full copy in a table of several.
+
+    :param name: its value of the column that distinguishes the copies
+    :param before: rows of the copy that is applied before it; None: they are not compared
+    """
+
+    name: str
+    rows: int
+    before: int | None = None
+
+    @property
+    def has_shrunk(self) -> bool:
+        """Return whether the copy has far fewer rows than the one before."""
+        return self.before is not None and has_shrunk(self.rows, self.before)
 
 
 @dataclass(frozen=True)

@@ -392,6 +392,20 @@ class ApplyOptions(TableOptions):
         """Return whether each version of the source is a full copy."""
         return self.source_kind == "snapshot" and not self.takes_events
 
+    @property
+    def needs_every_change(self) -> bool:
+        """Return whether the changes between the ends of a range matter.
+
+        A soft delete needs them because it keeps the row's last values.
+        """
+        return (
+            self.stored_as_scd_type == 2
+            or self.has_times
+            or self.writes_events
+            or self.is_partial
+            or self.keeps_deleted
+        )
+
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
 class Bounds:

@@ -10,7 +10,7 @@ from delta_cdc.ingest import adapters
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from delta_cdc.ingest.record import Adapter
+    from delta_cdc.ingest.record import Adapter, Invalid
     from delta_cdc.ingest.records.avro import SchemaId
     from delta_cdc.ingest.types import Type
 
@@ -34,8 +34,8 @@ class Reading:
     :param numbered: records of files get their row numbers
     :param is_again: the records are raw texts of the quarantine; each row keeps its text
     :param sizes: for CSV: the planned sizes of the files, by name
-    :param schemas: for messages of Avro: the schemas that they name, as JSON; None for one that the registry
-        does not have
+    :param schemas: for messages of Avro: the schemas that they name, as JSON; why one is not one of Avro;
+        None for one that the registry does not have
     """
 
     format: str
@@ -56,7 +56,7 @@ class Reading:
     numbered: bool = False
     is_again: bool = False
     sizes: Mapping[str, int] = field(default_factory=dict)
-    schemas: Mapping[SchemaId, str | None] = field(default_factory=dict)
+    schemas: Mapping[SchemaId, str | Invalid | None] = field(default_factory=dict)
 
     def made_adapter(self) -> Adapter:
         """Return the adapter.

@@ -402,7 +402,7 @@ async def _steps(
         return await read(one_by_one=_is_copied(request.options))
     except ChangeFeedDisabled as error:
         options = request.options
-        if options.rules and not (options.insert_only or options.takes_events or _needs_every(options)):
+        if options.rules and not (options.insert_only or options.takes_events or options.needs_every_change):
             # Comparing each version with the one before also gives each state.
             return await read(one_by_one=True)
         if not options.insert_only:
@@ -423,7 +423,7 @@ async def _refuse_broken_copies(
     The commits of the range show where a copy may have no rows: one with rows adds a file with rows.
 
     :raises EmptyCopy: a copy has no rows
-    :raises LimitExceeded: a copy has far fewer rows than the one before
+    :raises LimitExceeded: a copy has fewer rows than ``min_source_rows``, or far fewer than the one before
     """
     request = observed.request
     if not request.options.takes_copies:
@@ -435,6 +435,7 @@ async def _refuse_broken_copies(
         for copy in in_step if _is_copied(request.options) else in_step[-1:]:
             if not (copy.adds_rows or request.allow_empty):
                 await preconditions.refuse_empty_copy(request, await observed.at(copy.version))
+            await preconditions.refuse_small_copy(observed, copy.version, copy)
             needs_approval = bool(observed.asks) and step is steps[0]
             preconditions.refuse_shrunk_copy(request, before, copy, needs_approval=needs_approval)
             before = copy
@@ -448,28 +449,14 @@ def query_for(options: ApplyOptions) -> QueryOptions:
     """
     if options.insert_only or options.takes_events:
         return QueryOptions("append_only")
-    if not (_needs_every(options) or options.rules):
+    if not (options.needs_every_change or options.rules):
         return QueryOptions("min_delta", keys=options.keys)
     return QueryOptions("full_delta")
 
 
 def _is_copied(options: ApplyOptions) -> bool:
     """Return whether each version is a full copy whose files do not show what changed."""
-    return options.takes_copies and (_needs_every(options) or bool(options.rules))
-
-
-def _needs_every(options: ApplyOptions) -> bool:
-    """Return whether the changes between the ends of a range matter.
-
-    A soft delete needs them because it keeps the row's last values.
-    """
-    return (
-        options.stored_as_scd_type == 2
-        or options.has_times
-        or options.writes_events
-        or options.is_partial
-        or options.keeps_deleted
-    )
+    return options.takes_copies and (options.needs_every_change or bool(options.rules))
 
 
 # -- nothing to apply ---------------------------------------------------------------------------
@@ -553,7 +540,7 @@ async def _load_alone(observed: Observation[ApplyRequest], load: Step, at: Table
     needs_feed = (
         request.options.source_kind == "change_feed" and not request.options.insert_only and not request.once
     )
-    warnings = feed_warning(at, needs_every=_needs_every(request.options)) if needs_feed else ()
+    warnings = feed_warning(at, needs_every=request.options.needs_every_change) if needs_feed else ()
     return await modes.planned(observed, (load,), versions, *warnings)
 
 

@@ -125,11 +125,8 @@ async def reload(observed: Observation[ApplyRequest], because: DeltaCdcError | N
         await _refuse_outlived(observed, seal, ending)
     load, at = await ranges.load_step(observed, ending)
     await preconditions.refuse_empty_copy(request, at)
-    if seal is not None and not other_source and request.options.takes_copies:
-        before = await preconditions.copy_at(observed.log, seal.watermark.version)
-        copy = await preconditions.copy_at(observed.log, ending)
-        if copy is not None and (before is None or copy.version > before.version):
-            preconditions.refuse_shrunk_copy(request, before, copy, needs_approval=bool(observed.asks))
+    if request.options.takes_copies:
+        await _refuse_broken_copy(observed, None if other_source else seal, ending)
     trusted = seal is not None and not other_source
     step = Step(
         kind="reload",
@@ -154,6 +151,21 @@ async def reload(observed: Observation[ApplyRequest], because: DeltaCdcError | N
     if because is not None:
         note = f"{because.message} {note}"
     return await planned(observed, (step,), VersionRange(ending, ending), note)
+
+
+async def _refuse_broken_copy(observed: Observation[ApplyRequest], seal: Seal | None, ending: int) -> None:
+    """Refuse the copy of a reload that has too few rows.
+
+    :param seal: of the copy before it; None if that is not one of this source
+    :raises LimitExceeded: the copy has fewer rows than ``min_source_rows``, or far fewer than the one before
+    """
+    await preconditions.refuse_small_copy(observed, ending, None)
+    if seal is None:
+        return
+    before = await preconditions.copy_at(observed.log, seal.watermark.version)
+    copy = await preconditions.copy_at(observed.log, ending)
+    if copy is not None and (before is None or copy.version > before.version):
+        preconditions.refuse_shrunk_copy(observed.request, before, copy, needs_approval=bool(observed.asks))
 
 
 async def _state_before(

@@ -16,7 +16,7 @@ from delta_cdc.core.errors import (
     SourceTableReplaced,
     VersionsExpired,
 )
-from delta_cdc.core.guard import Effect, approval, of_another_change
+from delta_cdc.core.guard import Effect, approval, has_shrunk, of_another_change
 from delta_cdc.core.history import replaces_all_rows
 from delta_cdc.core.properties import CHANGE_FEED, feed_on
 from delta_cdc.core.retention import (
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 #: Number of files checked per commit. VACUUM deletes by age, so it deletes the files of a commit together.
 _SAMPLE = 32
-#: A full copy with fewer rows is not compared with the one after it.
-_LEAST_ROWS = 1000
 #: How many versions the search for the copy before goes back.
 _MOST_STEPS_BACK = 50
 
@@ -215,6 +213,36 @@ _IS_WHOLE = (
 )
 
 
+async def refuse_small_copy(observed: Observation[ApplyRequest], version: int, copy: Commit | None) -> None:
+    """Refuse a full copy with fewer rows than ``min_source_rows``, however the copy was written.
+
+    :param version: of the source, whose rows are the copy
+    :param copy: the commit that wrote the copy; None if it is unknown
+    :raises LimitExceeded: by the statistics of the log; without them, nothing is refused
+    """
+    request = observed.request
+    least = request.min_source_rows
+    if least is None:
+        return
+    rows = None if copy is None else _rows_of_copy(copy)
+    if rows is None:
+        # Other commits keep rows of the version before.
+        state = await observed.at(version)
+        rows = await asyncio.to_thread(lambda: state.num_rows)
+    if rows is None or rows >= least or (rows == 0 and request.allow_empty):
+        return
+    raise LimitExceeded(
+        f"{_not_applied(request, version, rows)}min_source_rows is {least}. Nothing was written.",
+        remedy=f"{_IS_WHOLE} If it is right, lower min_source_rows.",
+        argument="limits",
+    )
+
+
+def _not_applied(request: ApplyRequest, version: int, rows: int) -> str:
+    source, target = canonical_uri(request.source), canonical_uri(request.target)
+    return f"The copy in version {version} of {source} was not applied to {target}: it has {rows} rows, and "
+
+
 def refuse_shrunk_copy(
     request: ApplyRequest, before: Commit | None, copy: Commit, *, needs_approval: bool = False
 ) -> None:
@@ -225,8 +253,7 @@ def refuse_shrunk_copy(
 
     :param before: the commit of the copy before it; None if unknown
     :param needs_approval: a person must approve the step anyway, and sees then how many rows it ends
-    :raises LimitExceeded: the copy has at most half of the rows of the one before, or fewer than
-        ``min_source_rows``
+    :raises LimitExceeded: the copy has at most half of the rows of the one before
     """
     rows, earlier = _rows_of_copy(copy), None
     if before is not None:
@@ -234,24 +261,9 @@ def refuse_shrunk_copy(
         earlier = before.rows_added if before.version == 0 else _rows_of_copy(before)
     if rows is None or (rows == 0 and request.allow_empty):
         return
-    where = f"The copy in version {copy.version} of {canonical_uri(request.source)} was not applied to "
-    where += f"{canonical_uri(request.target)}: it has {rows} rows, and "
-    least = request.min_source_rows
-    if least is not None and rows < least:
-        raise LimitExceeded(
-            f"{where}min_source_rows is {least}. Nothing was written.",
-            remedy=f"{_IS_WHOLE} If it is right, lower min_source_rows.",
-            argument="limits",
-        )
-    if (
-        needs_approval
-        or request.guard.limits_rows
-        or before is None
-        or earlier is None
-        or earlier < _LEAST_ROWS
-    ):
+    if needs_approval or request.guard.limits_rows or before is None or earlier is None:
         return
-    if 2 * rows > earlier:
+    if not has_shrunk(rows, earlier):
         return
     text = approval(
         copy.version,
@@ -262,9 +274,9 @@ def refuse_shrunk_copy(
     )
     if request.approve != text:
         raise LimitExceeded(
-            f"{where}the copy in version {before.version} has {earlier}; by default, a copy must have more "
-            f"than half of the rows of the one before.{of_another_change(request.approve)} Nothing was "
-            "written.",
+            f"{_not_applied(request, copy.version, rows)}the copy in version {before.version} has {earlier}; "
+            "by default, a copy must have more than half of the rows of the one before."
+            f"{of_another_change(request.approve)} Nothing was written.",
             remedy=f"{_IS_WHOLE} If it is right, run once with "
             f"approve = {text}; or set max_deleted in limits, such as '80 %'.",
             argument="limits",

@@ -104,8 +104,11 @@ async def choose(observed: Observation[Any], seal: Seal) -> Chosen | Nothing:
     if isinstance(found, Nothing):
         return replace(found, identity=identity)
     preconditions.refuse_unproven(identity, observed.source, seal)
-    if identity.replaced and found.read:
-        # Only the feed shows what a REPLACE did to rows that were applied from the previous table.
+    options = observed.request.applied
+    is_copy = options is not None and options.takes_copies
+    if identity.replaced and found.read and not is_copy:
+        # Only the feed shows what a REPLACE did to rows that were applied from the previous table. Copies are
+        # compared by their keys.
         try:
             await preconditions.check_feed(observed.log, found.read, found.at_end)
         except ChangeFeedDisabled as error:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.errors import OffsetsExpired, TopicReplaced
+from delta_cdc.core.adapters import OFFSET, orders_by_offset
+from delta_cdc.core.errors import InvalidConfiguration, OffsetsExpired, StoreUnavailable, TopicReplaced
+from delta_cdc.core.kafka_options import isolation_level
 from delta_cdc.core.spec import OffsetRange
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.ingest_batches import Chosen, partition_name
@@ -14,7 +17,7 @@ from delta_cdc.planning.taken_files import INGESTED, beside
 from delta_cdc.planning.topics import Looks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from delta_cdc.core.requests import IngestRequest
     from delta_cdc.planning.ingest_batches import Standing
@@ -30,22 +33,40 @@ async def choose(request: IngestRequest, standing: Standing, looks: Looks | None
     :raises SourceNotFound: the topic does not exist
     :raises OffsetsExpired: the topic dropped records that were not taken yet, and ``on_expired`` is ``fail``
     :raises TopicReplaced: a partition ends below the last record taken, or was deleted
+    :raises InvalidConfiguration: see :func:`chosen`
     """
     bounds = await _bounds(request, looks)
     await _refuse_topics_of_others(request, standing, bounds)
-    return chosen(request, standing, bounds)
+    positions = standing.counted.positions
+    unfinished = await _unfinished(request, positions, bounds, looks)
+    found = chosen(request, standing, bounds, unfinished)
+    waits = (
+        f"{_open(request, key, bounds[key].end, positions[key])}. The run waits until it ends."
+        for key in sorted(unfinished)
+    )
+    return replace(found, notes=(*waits, *found.notes))
 
 
-def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]) -> Chosen:
+def chosen(
+    request: IngestRequest,
+    standing: Standing,
+    bounds: Mapping[Key, Bounds],
+    unfinished: Collection[Key] = (),
+) -> Chosen:
     """Choose records of the partitions whose bounds are known.
 
     A pipeline without a position in a partition may have had another name: it misses what the topic dropped
     after the last record that any pipeline took into the log. A new partition is part of the batch even if it
-    has no records: it needs a position, so that a later run can detect lost records.
+    has no records: it needs a position, so that a later run can detect lost records. Before that, it is one
+    that was added to a known topic, whose first record has the offset 0.
+
+    :param unfinished: partitions that end below their positions only because of an open transaction
+    :raises InvalidConfiguration: the log orders events by their offsets, and a topic has more partitions now
     """
     positions = standing.counted.positions
     ids = _ids(bounds)
-    _refuse_replaced(request, positions, standing.topics, bounds, ids)
+    _refuse_replaced(request, positions, standing.topics, bounds, ids, unfinished)
+    topics = {topic for topic, _ in positions}
     starts: dict[Key, int] = {}
     notes = []
     for key, bound in bounds.items():
@@ -55,6 +76,8 @@ def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Boun
         elif position is None:
             starts[key] = bound.earliest
             known = _end_of_others(standing, key)
+            if known is None and key[0] in topics:
+                known = 0
             if known is not None and known < bound.earliest:
                 notes.append(_expired(request, key, known, bound.earliest))
         else:
@@ -71,6 +94,7 @@ def chosen(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Boun
     rest = sum(available.values()) - sum(shares.values())
     if not any(shares.values()):
         return Chosen(None, tuple(notes), looked=len(bounds))
+    _refuse_added(request, standing, bounds)
     return Chosen(
         "ingest",
         tuple(notes),
@@ -91,11 +115,19 @@ async def recorded(
     :raises OffsetsExpired: the topic dropped some of the records, or the source no longer names the topic,
         and ``on_expired`` is ``fail``
     :raises TopicReplaced: a partition ends below the last record, or now belongs to another topic
+    :raises StoreUnavailable: some of the records belong to a transaction that is still open
     """
     batch, bounds, known = tuple(ranges), await _bounds(request, looks), await _recorded_topics(request)
     ids = _ids(bounds)
     ends = {(one.topic, one.partition): one.ending_offset for one in batch}
-    _refuse_replaced(request, ends, {**standing.topics, **known}, bounds, ids)
+    unfinished = await _unfinished(request, ends, bounds, looks)
+    _refuse_replaced(request, ends, {**standing.topics, **known}, bounds, ids, unfinished)
+    for key in sorted(unfinished):
+        raise StoreUnavailable(
+            f"{_open(request, key, bounds[key].end, ends[key])}.",
+            remedy="wait for the end of the transaction, and run again; or set isolation.level to "
+            "read_uncommitted again.",
+        )
     found, notes = [], []
     for one in batch:
         key = one.topic, one.partition
@@ -117,6 +149,31 @@ async def recorded(
 async def _bounds(request: IngestRequest, looks: Looks | None) -> Mapping[Key, Bounds]:
     arguments = (request.source_uri, request.kafka_options or {}, request.starting_ms)
     return await asyncio.to_thread((looks or Looks()).offsets, *arguments)
+
+
+async def _unfinished(
+    request: IngestRequest, positions: Mapping[Key, int], bounds: Mapping[Key, Bounds], looks: Looks | None
+) -> frozenset[Key]:
+    """Return the partitions that end below their positions only because of an open transaction.
+
+    A run with the isolation level ``read_uncommitted`` has ingested records beyond the end that
+    ``read_committed`` sees.
+    """
+    short = {key for key, bound in bounds.items() if bound.end < positions.get(key, 0)}
+    if not short or isolation_level(request.kafka_options) == "read_uncommitted":
+        return frozenset()
+    options = {**(request.kafka_options or {}), "isolation.level": "read_uncommitted"}
+    written = await _bounds(replace(request, kafka_options=options), looks)
+    return frozenset(key for key in short if key in written and written[key].end >= positions[key])
+
+
+def _open(request: IngestRequest, key: Key, end: int, position: int) -> str:
+    topic, partition = key
+    return (
+        f"Partition {partition} of topic {topic} ends at offset {end} for isolation.level read_committed, "
+        f"because a transaction is open, and pipeline {request.pipeline} has ingested it up to offset "
+        f"{position} with read_uncommitted"
+    )
 
 
 async def _recorded_topics(request: IngestRequest) -> dict[str, str]:
@@ -189,6 +246,7 @@ def _refuse_replaced(
     known_ids: Mapping[str, str],
     bounds: Mapping[Key, Bounds],
     ids: Mapping[str, str],
+    unfinished: Collection[Key],
 ) -> None:
     topics = {topic for topic, _ in bounds}
     _refuse_other_ids(ids, known_ids, f"{request.pipeline} has ingested")
@@ -202,11 +260,39 @@ def _refuse_replaced(
                 f"Partition {partition} of topic {topic} is not there, and pipeline {request.pipeline} has "
                 f"ingested it up to offset {position}"
             )
-        if bound.end < position:
+        if bound.end < position and (topic, partition) not in unfinished:
             raise _replaced(
                 f"Partition {partition} of topic {topic} ends at offset {bound.end}, and pipeline "
                 f"{request.pipeline} has ingested it up to offset {position}"
             )
+
+
+def _refuse_added(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]) -> None:
+    """Refuse partitions that were added to a topic, if the log orders events by their offsets.
+
+    A producer chooses the partition of a key by the number of partitions. So changes of a key go to another
+    partition from then on, whose offsets do not continue those before.
+
+    :raises InvalidConfiguration: names a new partition
+    """
+    options = request.options
+    if options.insert_only or not orders_by_offset(options.adapter, options.adapter_options):
+        return
+    known = {*standing.counted.positions}
+    known |= {(one.topic, one.partition) for one in standing.taken.others_ranges}
+    topics = {topic for topic, _ in known}
+    added = sorted(key for key in bounds if key[0] in topics and key not in known)
+    if added:
+        topic, partition = added[0]
+        raise InvalidConfiguration(
+            f"Partition {partition} of topic {topic} was added after pipeline {request.pipeline} had "
+            f"ingested others, and the log orders events by {OFFSET}: a change of a key in the new partition "
+            "may have a lower offset than an older change of the key in another one.",
+            remedy="ingest into a new log, with another pipeline name, and with sequence_by in "
+            "adapter_options that names what grows with each change of a key. If all changes of each key are "
+            f"in one partition, keep {OFFSET} in the new log.",
+            argument="adapter_options",
+        )
 
 
 def _refuse_other_ids(ids: Mapping[str, str], known_ids: Mapping[str, str], ingested: str) -> None:

@@ -80,3 +80,30 @@ def test_every_copy_counts_for_history_and_the_newest_for_the_state(
         apply(scd, mode="repair", starting_version=1)
     assert held(spark, str(tmp_path / "scd1")) == current(source.states[-1])
     assert held(spark, str(tmp_path / "scd2"), 2) == history(source, 0)
+
+
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_copy_that_replaces_the_table(spark: SparkSession, tmp_path: Path, scd: int) -> None:
+    source, target = f"delta.`{tmp_path / 'source'}`", str(tmp_path / "target")
+
+    def copy(value: str, first: int) -> Outcome:
+        spark.sql(
+            f"CREATE OR REPLACE TABLE {source} USING delta AS "
+            f"SELECT id, '{value}' AS v FROM range({first}, {first + 3})"
+        )
+        return apply_changes(
+            spark,
+            str(tmp_path / "source"),
+            target,
+            pipeline="copies",
+            source_kind="snapshot",
+            keys=["id"],
+            stored_as_scd_type=scd,
+        )
+
+    copy("a", 0)
+    assert copy("b", 1).versions == VersionRange(1, 1)
+    rows = spark.read.format("delta").load(target)
+    living = rows.where("__END_AT IS NULL") if scd == 2 else rows
+    assert sorted(map(tuple, living.select("id", "v").collect())) == [(1, "b"), (2, "b"), (3, "b")]
+    assert rows.count() == (6 if scd == 2 else 3)

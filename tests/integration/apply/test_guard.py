@@ -221,6 +221,83 @@ def test_a_step_that_is_stopped_has_altered_nothing(spark: SparkSession, tmp_pat
     assert sorted(row["id"] for row in living.select("id", "label").collect()) == list(range(4, 10))
 
 
+def days(spark: SparkSession, folder: Path, target: str, scd: int) -> tuple[Any, Any]:
+    """Return how copies get into one table, a column says of which day, and how they are applied."""
+
+    def put(day: int, rows: range) -> None:
+        added = spark.range(rows.start, rows.stop).selectExpr("id", f"{day} AS day")
+        added.coalesce(1).write.format("delta").mode("append").save(str(folder / "source"))
+
+    def apply(**arguments: Any) -> Outcome:
+        return apply_changes(
+            spark,
+            str(folder / "source"),
+            str(folder / target),
+            pipeline="p",
+            keys=["id"],
+            source_kind="snapshot",
+            snapshot_version_column="day",
+            except_column_list=["day"],
+            stored_as_scd_type=scd,
+            **arguments,
+        )
+
+    return put, apply
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scd", [1, 2])
+def test_a_copy_of_a_day_that_lacks_rows_is_refused(spark: SparkSession, tmp_path: Path, scd: int) -> None:
+    put, apply = days(spark, tmp_path, "target", scd)
+    put(1, range(1000))
+    apply()
+    version = newest(str(tmp_path / "target"))
+    put(2, range(10))
+    with pytest.raises(LimitExceeded, match=r"day = 2 of .* has 10 rows, and min_source_rows is 900"):
+        apply(limits={"min_source_rows": 900})
+    with pytest.raises(
+        LimitExceeded, match=r"day = 2 of .* has 10 rows, and the copy before it has 1000"
+    ) as found:
+        apply()
+    planned = apply(dry_run=True)
+    assert planned.dry_run is not None
+    assert planned.dry_run["error"]["class"] == "LimitExceeded"
+    with pytest.raises(LimitExceeded, match="it would delete or close 990 of 1000 rows"):
+        apply(limits={"max_deleted": "50 %"})
+    assert newest(str(tmp_path / "target")) == version
+    # The next copy is whole: a current table takes it alone, a history has each of them.
+    put(3, range(900))
+    if scd == 1:
+        assert "error" not in apply(dry_run=True).dry_run
+    else:
+        with pytest.raises(LimitExceeded, match=r"day = 2 of"):
+            apply()
+    assert apply(approve=approval_in(found.value)).applied
+    rows = spark.read.format("delta").load(str(tmp_path / "target"))
+    assert rows.where("__END_AT IS NULL" if scd == 2 else "true").count() == 10
+    # After a copy of fewer than 1,000 rows, any number will do.
+    assert apply().applied
+
+
+@pytest.mark.slow
+def test_the_other_rows_of_a_copy_of_a_day_come_later(spark: SparkSession, tmp_path: Path) -> None:
+    put, apply = days(spark, tmp_path, "target", 2)
+    put(1, range(1000))
+    apply()
+    put(2, range(10))
+    for mode in ("incremental", "reload"):
+        with pytest.raises(
+            LimitExceeded, match=r"day = 2 of .* has 10 rows, and the copy before it has 1000"
+        ):
+            apply(mode=mode)
+    put(2, range(10, 990))
+    with pytest.raises(LimitExceeded, match=r"day = 2 of .* has 990 rows, and min_source_rows is 991"):
+        apply(mode="reload", limits={"min_source_rows": 991})
+    assert apply(mode="reload").applied
+    rows = spark.read.format("delta").load(str(tmp_path / "target"))
+    assert (rows.count(), rows.where("__END_AT IS NULL").count()) == (1000, 990)
+
+
 #: By what needs an approval: what the run does, and the reason in the error.
 RUNS: dict[str, tuple[dict[str, Any], str]] = {
     "reset": ({"mode": "reset"}, "it would delete and load all rows, and approval_for has reset"),

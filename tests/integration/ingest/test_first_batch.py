@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,6 +42,28 @@ def test_the_reasons_and_the_adapter_that_it_may_be(spark: SparkSession, tmp_pat
     assert not log.exists()
     done = ingest_changes(spark, str(landing), str(log), adapter="debezium", **given)
     assert (done.counts["events"], done.counts["quarantined"]) == (3, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["1.json", "1.json.gz"])
+def test_a_higher_limit_finds_an_event_for_the_first_batch(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """The limit chooses the same file again, however much input comes: without values, or damaged."""
+    landing, log = tmp_path / "landing", str(tmp_path / "log")
+    landing.mkdir()
+    (landing / name).write_text("null\n")
+    os.utime(landing / name, (1_700_000_000, 1_700_000_000))
+    (landing / "2.json").write_text(json.dumps({"id": 1, "n": 1}) + "\n")
+    given: dict[str, Any] = {"pipeline": "p", "keys": ["id"], "adapter_options": {"sequence_by": "n"}}
+    with pytest.raises(SourceUnreadable) as caught:
+        ingest_changes(spark, str(landing), log, limits={"max_files": 1}, **given)
+    assert (
+        "(if limits has max_files, max_bytes or max_offsets: once with a higher one)" in caught.value.remedy
+    )
+    assert ingest_changes(spark, str(landing), log, limits={"max_files": 2}, **given).counts["events"] == 1
+    (landing / "3.json").write_text(json.dumps({"id": 2, "n": 2}) + "\n")
+    assert ingest_changes(spark, str(landing), log, limits={"max_files": 1}, **given).counts["events"] == 1
 
 
 def test_a_text_that_spark_takes_as_no_variant_is_not_lost(spark: SparkSession) -> None:

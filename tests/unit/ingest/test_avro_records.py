@@ -30,6 +30,7 @@ from delta_cdc.ingest.batch import (
 )
 from delta_cdc.ingest.layout import layout
 from delta_cdc.ingest.reading import Reading
+from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records.avro import SchemaId
 from delta_cdc.ingest.types import LONG, STRING
 from tests.support.change_sets import quarantined
@@ -323,6 +324,22 @@ def test_messages_of_several_schemas() -> None:
     assert [row[REASON] for row in rows[5:]] == reasons
     assert sources.bytes_of(rows[6][RAW]) == prefixed(1, OLD, old) + b"!"
     assert rows[9][OP] == "ignore"
+
+
+def test_the_id_of_a_schema_of_another_type_concerns_one_message() -> None:
+    """Others may use the registry for other formats, and a number as a key looks like an id."""
+    foreign = Invalid("not Avro: schema 4 of the registry is of the type PROTOBUF")
+    value, key = {"id": 1, "ts": 1, "v": "a"}, (4 << 24 | 5).to_bytes(8, "big")
+    batch = messages(
+        [
+            (prefixed(1, OLD, value), key, {}),
+            (b"\0\0\0\0\4\0noise", None, {}),
+            (prefixed(1, OLD, {**value, "id": 2}), None, {}),
+        ]
+    )
+    _, rows = made(batch, reading_of(is_messages=True, schemas={**SCHEMAS, SchemaId(4): foreign}))
+    assert [row[REASON] for row in rows] == [None, foreign.reason, None]
+    assert [row["id"] for row in rows if row[REASON] is None] == [1, 2]
 
 
 def test_the_ids_that_messages_name() -> None:

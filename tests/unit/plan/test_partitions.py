@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.core.errors import OffsetsExpired, TopicReplaced
-from delta_cdc.planning.topics import Looks
+from delta_cdc.core.errors import InvalidConfiguration, OffsetsExpired, StoreUnavailable, TopicReplaced
+from delta_cdc.core.options import IngestOptions
+from delta_cdc.planning.topics import Bounds, Looks
 from tests.support.ingest_model import Boom, Broker, Topics
 
 if TYPE_CHECKING:
@@ -219,6 +221,136 @@ def test_a_partition_without_a_share_has_a_position_from_then_on(world: Topics, 
     broker.has(1, 0, 3)
     world.drain()
     assert len(held(world)) == 10
+
+
+def test_a_partition_that_was_added_begins_at_its_first_offset(world: Topics, broker: Broker) -> None:
+    """A run without records keeps no position, so what goes before the next batch would not be missed."""
+    broker.has(0, 0, 2)
+    world.ingest()
+    broker.has(1, 0, 0)
+    assert world.plan().spec is None
+    broker.has(1, 3, 5)
+    # A topic that is new may have lost records long ago.
+    broker.has(0, 7, 9, topic="u")
+    with pytest.raises(OffsetsExpired, match="Records 0 to 2 of partition 1 of topic t are gone"):
+        world.plan()
+    plan = world.plan(on_expired="continue")
+    assert ranges(plan) == [(1, 3, 5, False), (0, 7, 9, False)]
+    assert len(plan.notes) == 1
+    world.drain(on_expired="continue")
+    assert world.plan().spec is None
+
+
+BY_OFFSET: dict[str, dict[str, Any]] = {
+    "plain": {"sequence_by": ("_Offset",)},
+    "mongodb": {"document": "d", "sequence_by": ("_offset", "source.ord")},
+    "canal": {},
+    "dms": {},
+}
+BY_ANOTHER: dict[str, dict[str, Any]] = {
+    "plain": {"sequence_by": ("n", "_offset")},
+    "canal": {"sequence_by": ("_tidb.commitTs",)},
+    "dms": {"sequence_by": ("metadata.commit-timestamp",)},
+    "maxwell": {},
+}
+
+
+def with_adapter(name: str, options: dict[str, Any], **more: Any) -> dict[str, Any]:
+    keys = () if more.get("insert_only") else ("id",)
+    return {
+        "options": IngestOptions(
+            adapter=name, adapter_options=options, source_kind="kafka", keys=keys, **more
+        )
+    }
+
+
+@pytest.mark.parametrize("name", BY_OFFSET)
+def test_offsets_order_no_partition_that_was_added(world: Topics, broker: Broker, name: str) -> None:
+    given = with_adapter(name, BY_OFFSET[name])
+    broker.has(0, 0, 5)
+    broker.has(0, 0, 5, topic="u")
+    world.ingest(**given)
+    broker.has(1, 0, 0)
+    assert world.plan(**given).spec is None, "keys move with the first record"
+    broker.has(0, 0, 6)
+    for pipeline in ("p", "q"):
+        world.pipeline = pipeline
+        with pytest.raises(
+            InvalidConfiguration, match=r"Partition 1 of topic t was added .* by _offset"
+        ) as found:
+            world.plan(**given)
+        assert "new log" in found.value.remedy
+        assert found.value.argument == "adapter_options"
+
+
+@pytest.mark.parametrize("name", [*BY_ANOTHER, "insert_only"])
+def test_another_order_takes_partitions_that_were_added(world: Topics, broker: Broker, name: str) -> None:
+    given = with_adapter(name, BY_ANOTHER[name]) if name in BY_ANOTHER else {}
+    given = given or with_adapter("plain", {"sequence_by": "_offset"}, insert_only=True)
+    broker.has(0, 0, 5)
+    world.ingest(**given)
+    broker.has(1, 0, 2)
+    assert ranges(world.plan(**given)) == [(1, 0, 2, False)]
+
+
+class Transactions(Broker):
+    """A broker with open transactions: a client that reads only committed records sees earlier ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.committed: dict[int, int] = {}
+
+    def __call__(self, *asked: Any, looks: Any = None) -> dict[tuple[str, int], Bounds]:
+        found = super().__call__(*asked, looks=looks)
+        if asked[1].get("isolation.level") == "read_uncommitted":
+            return found
+        return {
+            key: replace(bound, end=self.committed.get(key[1], bound.end)) for key, bound in found.items()
+        }
+
+
+UNCOMMITTED = {"kafka_options": {"isolation.level": "read_uncommitted"}}
+
+
+def test_another_isolation_level_waits_for_the_end_of_a_transaction(
+    world: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Transactions()
+    monkeypatch.setattr(Looks, "offsets", broker)
+    broker.has(0, 0, 5)
+    broker.has(1, 0, 5)
+    broker.committed = {0: 2}
+    world.ingest(**UNCOMMITTED)
+    plan = world.plan()
+    assert plan.spec is None
+    assert (
+        "ends at offset 2 for isolation.level read_committed, because a transaction is open" in plan.notes[0]
+    )
+    broker.has(1, 0, 7)
+    assert ranges(world.plan()) == [(1, 5, 7, False)], "the other partition goes on"
+    world.ingest()
+    broker.committed = {}
+    broker.has(0, 0, 6)
+    plan = world.plan()
+    assert (ranges(plan), plan.notes) == ([(0, 5, 6, False)], ())
+    # A topic that is shorter for every client is another one.
+    broker.has(0, 0, 4)
+    with pytest.raises(TopicReplaced, match="ends at offset 4"):
+        world.plan()
+
+
+def test_a_recorded_batch_of_an_open_transaction(world: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Transactions()
+    monkeypatch.setattr(Looks, "offsets", broker)
+    broker.has(0, 0, 5)
+    broker.committed = {0: 2}
+    with pytest.raises(Boom):
+        world.unpublished(lambda spec: world.engine(spec, "recorded"), **UNCOMMITTED)
+    with pytest.raises(StoreUnavailable, match=r"ends at offset 2 for isolation\.level read_committed"):
+        world.plan()
+    assert ranges(world.plan(**UNCOMMITTED)) == [(0, 0, 5, False)]
+    broker.committed = {}
+    assert ranges(world.plan()) == [(0, 0, 5, False)]
 
 
 def test_a_recorded_batch_whose_records_are_gone(world: Topics, broker: Broker) -> None:

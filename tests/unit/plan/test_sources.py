@@ -314,6 +314,18 @@ def test_of_type_1_only_the_newest_copy_counts(tables: Tables) -> None:
 
 
 @pytest.mark.parametrize("options", [COPIES, replace(COPIES, stored_as_scd_type=2)], ids=["newest", "each"])
+def test_a_copy_that_replaces_the_table_needs_no_feed(tables: Tables, options: ApplyOptions) -> None:
+    tables.source.set_properties()
+    built(tables, 6, options)
+    tables.source.configuration = {}
+    tables.source.replace_table("other")
+    plan = tables.apply(options=options)
+    assert read(steps(plan)[0]) == [(7, 7, "snapshot_diff")]
+    assert steps(plan)[-1].watermark.table_id == "other"
+    assert "replaced inside its log" in plan.notes[0]
+
+
+@pytest.mark.parametrize("options", [COPIES, replace(COPIES, stored_as_scd_type=2)], ids=["newest", "each"])
 @pytest.mark.parametrize(
     "empties",
     [lambda t: t.truncate(), lambda t: t.commit("WRITE", *t.removes(), t.add(rows=0))],
@@ -347,6 +359,9 @@ def test_a_copy_whose_rows_the_log_does_not_count(tables: Tables) -> None:
 
 
 NEWEST_ALONE, EACH = COPIES, replace(COPIES, stored_as_scd_type=2)
+
+
+_PARTLY = {"mode": "Overwrite", "predicate": "day = 1"}
 
 
 def copy_of(table: LogTable, rows: int | None, **parameters: str) -> int:
@@ -443,6 +458,42 @@ def test_a_copy_has_at_least_so_many_rows(tables: Tables) -> None:
     assert steps(tables.apply(options=COPIES, min_source_rows=50))[-1].ending_version == 6
     with pytest.raises(LimitExceeded, match="it has 50 rows, and min_source_rows is 51"):
         tables.apply(options=COPIES, min_source_rows=51)
+
+
+@pytest.mark.parametrize("options", [NEWEST_ALONE, EACH], ids=["newest", "each"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda t: t.commit("WRITE", *t.removes(), t.add(rows=40), parameters=_PARTLY),
+        lambda t: t.commit("DELETE", *t.removes(), t.add(rows=40), parameters={"predicate": '["id > 9"]'}),
+        lambda t: t.commit("MERGE", *t.removes(), t.add(rows=40)),
+    ],
+    ids=["replaceWhere", "DELETE", "MERGE"],
+)
+def test_a_copy_has_at_least_so_many_rows_however_it_is_written(
+    tables: Tables, options: ApplyOptions, write: Callable[[LogTable], Any]
+) -> None:
+    copy_of(tables.source, 50)
+    built(tables, 6, options)
+    write(tables.source)
+    for mode in ("incremental", "reload"):
+        applied = steps(tables.apply(options=options, min_source_rows=40, mode=mode))[-1]
+        assert applied.ending_version == 7
+        with pytest.raises(LimitExceeded, match=r"version 7 of .* has 40 rows, and min_source_rows is 41"):
+            tables.apply(options=options, min_source_rows=41, mode=mode)
+
+
+def test_the_rows_of_a_copy_that_is_appended_after_a_truncate_are_counted(tables: Tables) -> None:
+    copy_of(tables.source, 50)
+    built(tables, 6, COPIES)
+    tables.source.truncate()
+    tables.source.commit("WRITE", tables.source.add(rows=40), parameters={"mode": "Append"})
+    assert steps(tables.apply(options=COPIES, min_source_rows=40))[-1].ending_version == 8
+    with pytest.raises(LimitExceeded, match=r"version 8 of .* has 40 rows, and min_source_rows is 41"):
+        tables.apply(options=COPIES, min_source_rows=41)
+    # The log does not count the rows of every file.
+    tables.source.commit("WRITE", tables.source.add(rows=None), parameters={"mode": "Append"})
+    assert steps(tables.apply(options=COPIES, min_source_rows=41))[-1].ending_version == 9
 
 
 def test_only_copies_may_not_be_empty(tables: Tables) -> None:

@@ -670,13 +670,18 @@ class Decoded(NamedTuple):
 class MessageDecoder:
     """Decodes messages that name their schema by its id. One decoder serves the records of one task.
 
-    :param schemas: the schemas as JSON, by id; None for one that the registry does not have
+    :param schemas: the schemas as JSON, by id; why one is not one of Avro; None for one that the registry
+        does not have
     :param is_connect: leave values of logical types as they are written
     :param part: of which part of the messages: ``value`` or ``key``
     """
 
     def __init__(
-        self, schemas: Mapping[SchemaId, str | None], *, is_connect: bool = False, part: str = "value"
+        self,
+        schemas: Mapping[SchemaId, str | Invalid | None],
+        *,
+        is_connect: bool = False,
+        part: str = "value",
     ) -> None:
         self._texts, self._is_connect, self._part = schemas, is_connect, part
         self._schemas: dict[SchemaId, Schema | Invalid] = {}
@@ -699,7 +704,10 @@ class MessageDecoder:
             text = self._texts[id_]
             if text is None:
                 return Invalid(f"not Avro: the registry has no schema {id_.number}")
-            schema = self._schemas[id_] = compiled(text, is_connect=self._is_connect)
+            if isinstance(text, Invalid):
+                return text
+            schema = compiled(text, is_connect=self._is_connect)
+            self._schemas[id_] = schema
         if isinstance(schema, Invalid):
             return schema
         value = schema.value(raw, start)

@@ -18,6 +18,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 
 from delta_cdc.core import codec
 from delta_cdc.core.errors import InvalidConfiguration, SourceUnreadable, StoreUnavailable
+from delta_cdc.ingest.record import Invalid
 
 #: Seconds for one request.
 TIMEOUT = 20.0
@@ -83,7 +84,7 @@ class Registry:
         self._is_apicurio = "/apis/registry/" in self.url
         is_newer = "/apis/registry/v3" in self.url
         self._uses_content_ids = is_newer if uses_content_ids is None else uses_content_ids
-        self._known: dict[tuple[int, bool], str] = {}
+        self._known: dict[tuple[int, bool], str | Invalid] = {}
 
     @staticmethod
     def of(options: Mapping[str, str]) -> Registry:
@@ -102,12 +103,14 @@ class Registry:
             uses_content_ids=None if use_id is None else use_id == "contentId",
         )
 
-    def schema(self, number: int, *, is_content: bool | None = None) -> str | None:
-        """Return the schema with an id, as JSON, with the schemas that it refers to; None for an unknown id.
+    def schema(self, number: int, *, is_content: bool | None = None) -> str | Invalid | None:
+        """Return the schema with an id, as JSON, with the schemas that it refers to.
 
         :param is_content: whether the id is Apicurio's id of a content, not its global id; None: it does not
             say it
-        :raises SourceUnreadable: the registry refuses the credentials, or the schema is not one of Avro
+        :return: why the schema is not one of Avro, for an id that is of another format, or is noise; None for
+            an unknown id
+        :raises SourceUnreadable: the registry refuses the credentials, or lacks what the schema refers to
         :raises StoreUnavailable: the registry does not answer
         :raises InvalidConfiguration: at the address is no registry
         """
@@ -130,17 +133,14 @@ class Registry:
         query = "references=DEREFERENCE" if "/apis/registry/v3" in self.url else "dereference=true"
         return self._get(f"/ids/{kind}/{number}?{query}")
 
-    def _get_from_confluent(self, number: int) -> str | None:
+    def _get_from_confluent(self, number: int) -> str | Invalid | None:
         text = self._get(f"/schemas/ids/{number}")
         if text is None:
             return None
         answer = self._parsed(text)
         kind = answer.get("schemaType") or "AVRO"
         if kind != "AVRO":
-            raise SourceUnreadable(
-                f"Schema {number} of the registry at {self.url} is of the type {kind}.",
-                remedy="set format to that of the messages: avro reads those of Avro, json those of JSON.",
-            )
+            return Invalid(f"not Avro: schema {number} of the registry is of the type {str(kind)[:50]}")
         schema, references = self._text_of(answer), answer.get("references")
         if not references:
             return schema

@@ -197,4 +197,5 @@ def prepared(
         quarantined=context.quarantined,
         alters=context.alters,
         changed=changed,
+        copies=context.copies,
     )

@@ -28,6 +28,7 @@ from delta_cdc.core.watermark import newest
 from delta_cdc.spark import quarantine, written_rows
 from delta_cdc.spark.apply import (
     batches,
+    copies,
     difference,
     events,
     from_feed,
@@ -204,24 +205,20 @@ def refuse_other_order(context: StepContext, shape: Shape) -> None:
 
 
 def _newest(context: StepContext, sequences: DataFrame, shape: Shape) -> str | None:
-    """Return the sequence of the newest snapshot.
+    """Return the sequence of the newest snapshot, and count the rows of those that a range brings.
 
     :raises SnapshotNotAscending: a snapshot is not newer than the last applied one
     """
-    order_type, applied = shape.order_type, context.step.highest_sequence
-    assert order_type is not None
-    sequence, late = F.col(states.SEQUENCE), F.lit(0)
-    if applied is not None:
-        late = F.count_if(sequence <= from_text(applied, order_type))
-    newest = as_text(F.max(sequence), order_type)
-    row = sequences.agg(newest.alias("newest"), late.alias("late")).collect()[0]
-    if row["late"]:
+    late, new = copies.counted(context, sequences, shape)
+    if late:
         raise SnapshotNotAscending(
-            f"{row['late']} row(s) of {context.source}, {context.versions}, belong to a snapshot that is not "
-            f"newer than {applied}, the last one applied.",
+            f"{sum(copy.rows for copy in late)} row(s) of {context.source}, {context.versions}, belong to a "
+            f"snapshot that is not newer than {context.step.highest_sequence}, the last one applied.",
             remedy="deliver snapshots whole and in order; mode='reload' takes the newest one as it is.",
         )
-    return None if row["newest"] is None else str(row["newest"])
+    if context.step.kind == "apply":
+        context.copies = copies.to_compare(context, (), new, all_rows(context), shape)
+    return new[-1].name if new else None
 
 
 def _by_lateness(

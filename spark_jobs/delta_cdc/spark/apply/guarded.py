@@ -20,6 +20,7 @@ from delta_cdc.spark.apply import target_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from delta_cdc.core.guard import Copy
     from delta_cdc.core.spec import ApplySpec
     from delta_cdc.core.steps import Step
     from delta_cdc.spark.apply.prepared_step import PreparedStep
@@ -52,6 +53,9 @@ def exceeded(
                 remedy="look whether the source is whole; or lower min_source_rows.",
                 argument="limits",
             )
+    refused = _broken_copy(spec, step, prepared.copies)
+    if refused is not None:
+        return refused
     why = guard.reason_to_ask(step.seal_number)
     if why is None and not _may_exceed(spec, step, prepared):
         return None
@@ -68,6 +72,45 @@ def exceeded(
     keys = shape.keys if shape is not None else ()
     samples = _named(ended, keys) if ended is not None and effect.deleted and keys else ""
     return _error(spec, step, texts, effect, samples)
+
+
+def _broken_copy(spec: ApplySpec, step: Step, copies: tuple[Copy, ...]) -> LimitExceeded | None:
+    """Return the error for a full copy that has too few rows, by the same rules as for a version that is one.
+
+    See :func:`delta_cdc.planning.preconditions.refuse_shrunk_copy`.
+    """
+    least, column = spec.guard.min_source_rows, spec.options.snapshot_version_column
+    whole = "look whether the copy is whole. If it is not, deliver its other rows, and run once with "
+    whole += "mode='reload'."
+    not_applied = f"of {short_name(spec.source_uri)} was not applied to {spec.target_uri}: it has"
+    for copy in copies:
+        if least is not None and copy.rows < least:
+            return LimitExceeded(
+                f"The copy {column} = {copy.name} {not_applied} {copy.rows} rows, and min_source_rows is "
+                f"{least}. {_written(spec, step)}",
+                remedy=f"{whole} If it is right, lower min_source_rows.",
+                argument="limits",
+            )
+    shrunk = [copy for copy in copies if copy.has_shrunk]
+    if not shrunk:
+        return None
+    first = shrunk[0]
+    # One approval is of all copies of the step.
+    text = _approval(
+        spec, step, Effect(first.before or 0, (first.before or 0) - first.rows, 0), copies=shrunk
+    )
+    if text == spec.guard.approved:
+        return None
+    others = f" (and {len(shrunk) - 1} more)" if len(shrunk) > 1 else ""
+    return LimitExceeded(
+        f"The copy {column} = {first.name}{others} {not_applied} {first.rows} rows, and the copy before it "
+        f"has {first.before}; by default, a copy must have more than half of the rows of the one before."
+        f"{of_another_change(spec.guard.approved)} {_written(spec, step)}",
+        remedy=f"{whole} If it is right, run once with approve = {text}; or set max_deleted in limits, such "
+        "as '80 %'.",
+        argument="limits",
+        approval=text,
+    )
 
 
 def _may_exceed(spec: ApplySpec, step: Step, prepared: PreparedStep) -> bool:
@@ -122,17 +165,7 @@ def _error(
     spec: ApplySpec, step: Step, texts: list[str], effect: Effect, samples: str
 ) -> LimitExceeded | None:
     """Return the error; None if a person approved exactly this step."""
-    text = approval(
-        step.ending_version,
-        effect,
-        pipeline=spec.pipeline,
-        options=spec.options,
-        kind=step.kind,
-        versions=step.versions,
-        read=codec.identity(step.read),
-        source=step.watermark,
-        target=step.planned_on,
-    )
+    text = _approval(spec, step, effect)
     if text == spec.guard.approved:
         log.info("%s: %s, which approve = %s allows", spec.pipeline, "; ".join(texts), text)
         return None
@@ -146,6 +179,21 @@ def _error(
         f"approve = {text}" + ("." if needs_approval else "; or raise the limit."),
         argument="approval_for" if needs_approval else "limits",
         approval=text,
+    )
+
+
+def _approval(spec: ApplySpec, step: Step, effect: Effect, **more: object) -> str:
+    return approval(
+        step.ending_version,
+        effect,
+        pipeline=spec.pipeline,
+        options=spec.options,
+        kind=step.kind,
+        versions=step.versions,
+        read=codec.identity(step.read),
+        source=step.watermark,
+        target=step.planned_on,
+        **more,
     )
 
 

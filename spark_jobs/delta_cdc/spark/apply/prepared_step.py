@@ -15,6 +15,7 @@ from delta_cdc.spark.apply import rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from delta_cdc.core.guard import Copy
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import ApplySpec
     from delta_cdc.core.steps import Step
@@ -37,6 +38,7 @@ class PreparedStep:
         written before the target; None without such rows
     :param alters: the statements that must alter the target first; the step is prepared again after them
     :param changed: the most keys that the write changes; None if that is unknown
+    :param copies: the full copies that the step takes, if a column distinguishes them
     """
 
     write: Callable[[], object]
@@ -49,6 +51,7 @@ class PreparedStep:
     quarantined: DataFrame | None = None
     alters: tuple[str, ...] = ()
     changed: int | None = None
+    copies: tuple[Copy, ...] = ()
 
 
 @dataclass
@@ -66,6 +69,7 @@ class StepContext:
     :param comments: the comments of these columns
     :param target_types: the types of the target's columns by lower-case name, before the statement;
         :func:`delta_cdc.spark.apply.schema.check_target` sets them
+    :param copies: see :class:`PreparedStep`
     :param old_names: of the target's columns that ``alters`` rename, by their new lower-case names
     """
 
@@ -84,6 +88,7 @@ class StepContext:
     comments: dict[str, str] = field(default_factory=dict)
     target_types: dict[str, DataType] = field(default_factory=dict)
     old_names: dict[str, str] = field(default_factory=dict)
+    copies: tuple[Copy, ...] = ()
 
     @classmethod
     def of(cls, session: SparkSession, spec: ApplySpec, step: Step) -> StepContext:

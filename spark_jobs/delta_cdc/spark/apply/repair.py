@@ -21,6 +21,7 @@ from delta_cdc.core.steps import Keys
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.apply import (
     batches,
+    copies,
     difference,
     events,
     from_events,
@@ -124,8 +125,12 @@ def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
     computed = from_events.from_all_events(context, selection, None, shape, ())
     highest, truncates = None, context.step.truncate_sequences
     if context.step.kind == "reload":
-        highest, log_truncates = events.extent(context, from_events.all_rows(context))
+        source_rows = from_events.all_rows(context)
+        highest, log_truncates = events.extent(context, source_rows)
         truncates = log_truncates or truncates
+        if context.options.source_kind == "snapshot":
+            old, new = copies.counted(context, events.of_step(context, source_rows).sequences, shape)
+            context.copies = copies.to_compare(context, old, new, source_rows, shape)
     return from_events.prepared(context, [computed], shape, (), highest=highest, truncates=truncates)
 
 

@@ -80,7 +80,8 @@ def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
     if options.source_kind == "snapshot":
         raise KeyNotUnique(
             f"A snapshot of {source}, {versions}, has different rows with one key. {problem}",
-            remedy="add columns to keys until a row is unique, or remove the duplicates from the source.",
+            remedy="add columns to keys until a row is unique. Or remove the duplicates from the source, and "
+            "run once with mode='reload': the range keeps the versions with both rows.",
         )
     raise ConflictingEvents(
         problem,

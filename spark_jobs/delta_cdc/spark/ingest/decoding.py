@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from delta_cdc.core.options import IngestOptions
     from delta_cdc.core.spec import IngestSpec, SourceFile
-    from delta_cdc.ingest.record import Adapter
+    from delta_cdc.ingest.record import Adapter, Invalid
     from delta_cdc.ingest.records.registry import Registry
 
 _TASKS_OF_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
@@ -217,7 +217,7 @@ class Decoding:
         return rows, struct_to_spark(columns), rows.schema[SEQUENCE].dataType
 
 
-def _schemas(messages: DataFrame, registry: Registry) -> dict[SchemaId, str | None]:
+def _schemas(messages: DataFrame, registry: Registry) -> dict[SchemaId, str | Invalid | None]:
     """Return the schemas that messages name. The driver alone knows the registry, and its secrets."""
     start = {name: F.substring(name, 1, 9) for name in (sources.VALUE, sources.KEY)}
     if sources.KEY not in messages.columns:

@@ -60,6 +60,8 @@ log = logging.getLogger(__name__)
 #: How often a batch is read if it seems to have damaged files; and how many groups of files are read at once
 #: to find these.
 _ATTEMPTS, _GROUPS = 3, 16
+#: What helps if limits choose the same input for the first batch again.
+_HIGHER = " (if limits has max_files, max_bytes or max_offsets: once with a higher one)"
 #: Errors of Spark and Delta for a file or log that was deleted between planning and reading.
 _GONE = (
     "PATH_NOT_FOUND",
@@ -490,8 +492,8 @@ def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | No
     raise SourceUnreadable(
         f"The first batch of {spec.source_uri} has no event, so the columns of {spec.log_uri} and their "
         f"types are unknown. {plural(batch.counts['quarantined'], 'record')} are not events{why}.",
-        remedy=f"{hint}. Or correct the input, or wait for more input, and run again. To try options on one "
-        "file, use delta-cdc decode.",
+        remedy=f"{hint}. Or correct the input, or wait for more input, and run again{_HIGHER}. To try "
+        "options on one file, use delta-cdc decode.",
     )
 
 
@@ -501,7 +503,7 @@ def _existing_log(spec: IngestSpec, log_schema: Known | None) -> Known:
         raise SourceUnreadable(
             f"None of the {len(spec.files)} files of the first batch can be read "
             f"({reasons or 'they are gone'}), so the columns of {spec.log_uri} are unknown.",
-            remedy="correct one of the files, or deliver another one, and run again."
+            remedy=f"correct one of the files, or deliver another one, and run again{_HIGHER}."
             if not spec.recorded
             else f"nothing was ingested yet: delete {spec.ingested_uri}, and run again.",
         )

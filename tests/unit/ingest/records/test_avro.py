@@ -497,10 +497,16 @@ def test_ids(raw: bytes, headers: dict[str, bytes] | None, wanted: Any) -> None:
     assert schema_id(raw, headers) == wanted
 
 
+FOREIGN = Invalid("not Avro: schema 10 of the registry is of the type JSON")
+
+
 def test_messages() -> None:
     global_7, key_8 = (SchemaId(number, is_content=False) for number in (7, 8))
     texts = {SchemaId(7): json.dumps(ROW), global_7: json.dumps(ROW), SchemaId(9): '{"type":"x"}'}
-    decode, message = MessageDecoder({**texts, SchemaId(5): None}), b"\0\0\0\0\x07" + RAW
+    decode, message = (
+        MessageDecoder({**texts, SchemaId(5): None, SchemaId(10): FOREIGN}),
+        b"\0\0\0\0\x07" + RAW,
+    )
     in_header = {"apicurio.value.globalId": (7).to_bytes(8, "big")}
     for found in (decode(message), decode(message), decode(RAW, in_header)):
         assert isinstance(found, Decoded)
@@ -521,6 +527,7 @@ def test_messages() -> None:
         (message[:-1], f"not Avro as schema 7 says: {END}"),
         (b"\0\0\0\0\x07", f"not Avro as schema 7 says: {END}"),
         (b"\0\0\0\0\x09" + RAW, "its Avro schema has no type x"),
+        (b"\0\0\0\0\x0a" + RAW, FOREIGN.reason),
         (b"{}", "not Avro: it does not begin with a zero byte and the id of a schema"),
     ):
         assert decode(body) == decode(body) == Invalid(reason)
@@ -827,8 +834,10 @@ def test_errors(served: Served, path: str, error: type[DeltaCdcError], text: str
 
 def test_other_types(served: Served) -> None:
     number = served.register("x", "syntax", schemaType="PROTOBUF")
-    with pytest.raises(SourceUnreadable, match="is of the type PROTOBUF"):
-        Registry(served.url).schema(number)
+    found = Registry(served.url)
+    wanted = Invalid(f"not Avro: schema {number} of the registry is of the type PROTOBUF")
+    assert found.schema(number) == found.schema(number) == wanted
+    assert len(served.requests) == 1
     broken = served.register("y", "[", references=[{"name": "a", "subject": "x", "version": 1}])
     with pytest.raises(SourceUnreadable, match="is not JSON"):
         Registry(served.url).schema(broken)
