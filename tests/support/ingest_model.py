@@ -258,7 +258,7 @@ class Broker:
         topic = more.get("topic", "t")
         self.bounds[topic, partition] = Bounds(earliest, end, starting, more.get("topic_id", f"id-{topic}"))
 
-    def __call__(self, *asked: Any, looks: Any = None) -> dict[tuple[str, int], Bounds]:
+    def __call__(self, *arguments: Any, looks: Any = None) -> dict[tuple[str, int], Bounds]:
         self.asked.append(asked)
         return dict(self.bounds)
 
