@@ -259,7 +259,7 @@ class Broker:
         self.bounds[topic, partition] = Bounds(earliest, end, starting, more.get("topic_id", f"id-{topic}"))
 
     def __call__(self, *arguments: Any, looks: Any = None) -> dict[tuple[str, int], Bounds]:
-        self.asked.append(asked)
+        self.asked.append(arguments)
         return dict(self.bounds)
 
 
