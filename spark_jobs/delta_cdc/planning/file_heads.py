@@ -45,7 +45,7 @@ async def _read(file: SourceFile, file_format: str, storage_options: dict[str, s
     storage = Storage(folder or "/", storage_options)
     path, length = local_path(uri), min(FIRST_BYTES, file.size)
     try:
-        if path is None:
+        if path is None or uri.isprintable():
             first = await storage.read_range(quote(name, safe=""), 0, length)
         else:
             first = await asyncio.to_thread(_first, storage, Path(path), length)
