@@ -12,7 +12,7 @@ from delta_cdc.spark.apply.sequences import as_text, from_text
 from delta_cdc.spark.changes import states
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -43,15 +43,20 @@ def counted(context: StepContext, sequences: DataFrame, shape: Shape) -> tuple[l
 
 
 def to_compare(
-    context: StepContext, old: Sequence[Copy], new: Sequence[Copy], source_rows: DataFrame, shape: Shape
+    context: StepContext,
+    old: Sequence[Copy],
+    new: Sequence[Copy],
+    source_rows: Callable[[], DataFrame],
+    shape: Shape,
 ) -> tuple[Copy, ...]:
     """Return the copies that count for a step, each with the rows of the one before it, if limits need them.
 
     If only the rows of the newest copy matter, only that one counts.
 
-    :param old: copies up to the last one applied, of ``source_rows``
+    :param old: copies up to the last one applied, as far as they are counted
     :param new: copies after it
-    :param source_rows: all rows of the source, to count those of the last copy applied if ``old`` lacks it
+    :param source_rows: gives all rows of the source, to count those of the last copy applied if ``old`` lacks
+        it
     """
     applied, guard = context.step.highest_sequence, context.spec.guard
     if not new:
@@ -65,7 +70,7 @@ def to_compare(
     assert shape.order_type is not None
     last = next((copy.rows for copy in old if copy.name == applied), None)
     if last is None:
-        sequences = events.of_step(context, source_rows).sequences
+        sequences = events.of_step(context, source_rows()).sequences
         last = sequences.where(F.col(states.SEQUENCE) == from_text(applied, shape.order_type)).count()
     before = [last, *(copy.rows for copy in counting)]
     return tuple(Copy(copy.name, copy.rows, rows) for copy, rows in zip(counting, before, strict=False))

@@ -217,7 +217,7 @@ def _newest(context: StepContext, sequences: DataFrame, shape: Shape) -> str | N
             remedy="deliver snapshots whole and in order; mode='reload' takes the newest one as it is.",
         )
     if context.step.kind == "apply":
-        context.copies = copies.to_compare(context, (), new, all_rows(context), shape)
+        context.copies = copies.to_compare(context, (), new, lambda: all_rows(context), shape)
     return new[-1].name if new else None
 
 

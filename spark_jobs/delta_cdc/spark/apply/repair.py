@@ -130,7 +130,7 @@ def _from_events(context: StepContext, selection: KeySelection) -> PreparedStep:
         truncates = log_truncates or truncates
         if context.options.source_kind == "snapshot":
             old, new = copies.counted(context, events.of_step(context, source_rows).sequences, shape)
-            context.copies = copies.to_compare(context, old, new, source_rows, shape)
+            context.copies = copies.to_compare(context, old, new, lambda: source_rows, shape)
     return from_events.prepared(context, [computed], shape, (), highest=highest, truncates=truncates)
 
 
