@@ -300,9 +300,9 @@ class Transactions(Broker):
         super().__init__()
         self.committed: dict[int, int] = {}
 
-    def __call__(self, *asked: Any, looks: Any = None) -> dict[tuple[str, int], Bounds]:
-        found = super().__call__(*asked, looks=looks)
-        if asked[1].get("isolation.level") == "read_uncommitted":
+    def __call__(self, *given: Any, looks: Any = None) -> dict[tuple[str, int], Bounds]:
+        found = super().__call__(*given, looks=looks)
+        if given[1].get("isolation.level") == "read_uncommitted":
             return found
         return {
             key: replace(bound, end=self.committed.get(key[1], bound.end)) for key, bound in found.items()
