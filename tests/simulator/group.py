@@ -226,7 +226,12 @@ class Group:
             get_template_env=lambda *given: None,
             work_id=lambda context: f"dag/{context['run_id']}",
             form=lambda context: SimpleNamespace(
-                date_interval=None, explicit=False, mode="incremental", arguments={}, tables=self._names()
+                date_interval=None,
+                explicit=False,
+                mode="incremental",
+                arguments={},
+                tables=self._names(),
+                with_sources=False,
             ),
             **given,
         )
