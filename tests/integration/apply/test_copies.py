@@ -8,6 +8,7 @@ import pytest
 
 from delta_cdc import VersionRange, apply_changes
 from delta_cdc.core.errors import EmptyCopy
+from tests.support.slow import slow_but
 from tests.support.world import COLUMNS, Source, current, held, history
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def test_every_copy_counts_for_history_and_the_newest_for_the_state(
     assert held(spark, str(tmp_path / "scd2"), 2) == history(source, 0)
 
 
-@pytest.mark.parametrize("scd", [1, 2])
+@pytest.mark.parametrize("scd", slow_but([1, 2], 2))
 def test_a_copy_that_replaces_the_table(spark: SparkSession, tmp_path: Path, scd: int) -> None:
     source, target = f"delta.`{tmp_path / 'source'}`", str(tmp_path / "target")
 

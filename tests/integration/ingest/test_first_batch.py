@@ -123,6 +123,7 @@ def test_a_wider_type_in_the_records_widens_the_log(
     assert found == {1: 7, 2: 5_000_000_000, 3: 8, 4: 6_000_000_000, 5: 9}
 
 
+@pytest.mark.slow
 def test_a_warning_lists_the_columns_that_the_schema_leaves_out(
     spark: SparkSession, tmp_path: Path, caplog: Any
 ) -> None:
