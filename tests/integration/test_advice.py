@@ -194,6 +194,7 @@ def test_bounds_of_keys_that_prune_nothing(spark: SparkSession, tmp_table: Table
 
 
 # -- files of the target ---------------------------------------------------------------------------
+@pytest.mark.slow
 def test_small_files(spark: SparkSession, tmp_table: Table) -> None:
     source, target = tmp_table("source"), tmp_table("target")
     make(spark, source, FEED, rows=2_000)

@@ -235,6 +235,7 @@ def seal_for(spec: ApplySpec, step: Step) -> Seal:
     return Seal(spec.pipeline, step.seal_number, "s", PipelineState(step.watermark, 0), done)
 
 
+@pytest.mark.slow
 def test_keys_come_back_as_they_were_and_events_stay_readable(spark: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 

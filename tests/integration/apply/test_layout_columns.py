@@ -191,6 +191,7 @@ def _found(flow: LogFlow, columns: Sequence[str] = ("id", "name", *ADDED)) -> li
     return rows_of(flow.rows(), columns)
 
 
+@pytest.mark.slow
 def test_a_table_that_comes_from_elsewhere(spark: SparkSession, tmp_path: Path) -> None:
     """Its open rows must have what the layout says, else each key would soon have two of them."""
     flow = _small(spark, tmp_path)

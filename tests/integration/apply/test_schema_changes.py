@@ -639,6 +639,7 @@ def test_drawn_histories_are_mirrored(spark: SparkSession, tmp_path: Path, seed:
         history.check(target, scd, version=end)
 
 
+@pytest.mark.slow
 def test_a_plan_that_comes_after_the_target_was_widened_is_skipped(
     spark: SparkSession, tmp_path: Path
 ) -> None:

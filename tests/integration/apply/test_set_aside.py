@@ -70,6 +70,7 @@ def log_of(spark: SparkSession, folder: Path, rows: str, feed: str = "", **optio
     return made(spark, folder, "id INT, amount INT, op STRING, n INT", rows, feed, **{**LOG, **options})
 
 
+@pytest.mark.slow
 def test_an_event_below_a_replayed_one_is_late(spark: SparkSession, tmp_path: Path) -> None:
     log = log_of(spark, tmp_path, "(1, 10, 'U', 1)")
     log.run(QUARANTINE)

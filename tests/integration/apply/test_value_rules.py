@@ -103,6 +103,7 @@ def test_fail_writes_nothing(feed: Orders) -> None:
     assert feed.rows() == [(1, 30), (2, 20), (3, 30)]
 
 
+@pytest.mark.slow
 def test_a_row_that_the_target_refuses_is_set_aside_by_a_new_rule(feed: Orders) -> None:
     """The failed try has written the quarantine, for the same range and the same seal."""
     feed.run(QUARANTINE)
@@ -137,6 +138,7 @@ def test_a_row_that_the_target_refuses_is_corrected_in_the_source(feed: Orders) 
     assert [key for _, key, _ in feed.aside()] == ["3", "5"]
 
 
+@pytest.mark.slow
 def test_a_row_without_a_value_breaks_a_rule_and_a_delete_breaks_none(feed: Orders) -> None:
     feed.sql("INSERT INTO {} VALUES (3, NULL, 'a')")
     rules = {**QUARANTINE, "at_most_10": {"check": "amount <= 10", "on_break": "flag"}}
@@ -237,7 +239,7 @@ def test_a_changed_rule_and_a_replay(feed: Orders, scd_type: int) -> None:
         ]  # fmt: skip
 
 
-@pytest.mark.parametrize("scd_type", slow_but([1, 2], 2))
+@pytest.mark.parametrize("scd_type", slow_but([1, 2]))
 def test_a_pipeline_with_a_new_name_replays_what_the_old_one_set_aside(feed: Orders, scd_type: int) -> None:
     given = {"stored_as_scd_type": scd_type}
     feed.run(QUARANTINE, **given)

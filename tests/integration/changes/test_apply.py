@@ -51,6 +51,7 @@ def test_history_from_a_source_that_tracks_rows(
     ]
 
 
+@pytest.mark.slow
 def test_an_append_only_source_needs_neither_feed_nor_row_ids(spark: SparkSession, tmp_path: Path) -> None:
     source, target = str(tmp_path / "source"), str(tmp_path / "target")
     for batch in ("(1, 'a')", "(2, 'b')"):

@@ -74,7 +74,7 @@ def test_a_text_that_spark_takes_as_no_variant_is_not_lost(spark: SparkSession) 
     assert [row[0] for row in found] == ["column v is no variant", None, None, None]
 
 
-@pytest.mark.parametrize("format_name", slow_but(["json", "parquet"], "parquet"))
+@pytest.mark.parametrize("format_name", slow_but(["json", "parquet"]))
 def test_a_wider_type_in_the_records_widens_the_log(
     spark: SparkSession, tmp_path: Path, format_name: str
 ) -> None:

@@ -356,6 +356,7 @@ def test_source_copied_back_from_a_backup(
     assert listing(target) == before
 
 
+@pytest.mark.slow
 def test_dropped_source(source: Source, target: str, apply: Apply, through: Callable[..., None]) -> None:
     through(1, 10, 20)
     shutil.rmtree(source.path)
