@@ -102,7 +102,9 @@ def dropped(
     :param seen: names of members
     """
     options = json.dumps(dict(adapter_options), default=str).lower()
-    known = {*re.findall(r"[^\W]+", options), *(name.lower() for name, _ in schema.fields)}
+    excluded = adapter_options.get("except_column_list") or ()
+    names = (*excluded, *(name for name, _ in schema.fields))
+    known = {*re.findall(r"\w+", options), *(name.lower() for name in names)}
     return tuple(sorted(name for name in seen if name.lower() not in known and not adapter.describes(name)))
 
 
