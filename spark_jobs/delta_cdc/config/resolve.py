@@ -13,7 +13,7 @@ from delta_cdc.config.findings import Place, nearest, shown
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.groups import ON_CHANGE, WATCHABLE_REMEDY, dag_ids
 from delta_cdc.core.options import APPLY, INGEST
-from delta_cdc.core.rules import LIES_WITHIN, OUTSIDE, check_pipeline
+from delta_cdc.core.rules import OUTSIDE, check_pipeline, nested
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -326,8 +326,7 @@ class _Resolver:
                 section = self._section_of(table.pipeline)
                 self._findings.add(
                     section.places.get(key, section.place),
-                    f"The {key} of {table.pipeline} {LIES_WITHIN} of the {outer[1]} of {outer[2].pipeline}. "
-                    "A VACUUM of that table would delete its files.",
+                    nested(f"The {key} of {table.pipeline}", f"the {outer[1]} of {outer[2].pipeline}"),
                     OUTSIDE,
                 )
 

@@ -157,8 +157,8 @@ BYTES = {"bytes": "base64", "base64": "base64", "base64-url-safe": "base64url", 
 TOMBSTONES = Setting("text", IGNORE, choices=(IGNORE, DELETE))
 #: A member of a record (``metadata.commit-timestamp``), or ``_offset`` or ``_row``.
 _MEMBER = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z_][A-Za-z0-9_-]*)*")
-#: The name of a message's offset in a sequence.
-OFFSET = "_offset"
+#: Names for the offset of a message, and for the row number of a record in its file, in ``sequence_by``.
+OFFSET, ROW = "_offset", "_row"
 #: The options of each adapter.
 SETTINGS: dict[str, dict[str, Setting]] = {
     "plain": {

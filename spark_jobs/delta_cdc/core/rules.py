@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from delta_cdc.core.options import Bounds, IngestOptions, QueryOptions, RunOptions
     from delta_cdc.core.requests import ApplyRequest, ChangesRequest, IngestRequest, ReadRequest
 
-#: Of a table in the folder of another one, and what to do.
-LIES_WITHIN, OUTSIDE = "lies in the folder", "name a folder outside of it."
+#: What to do with a table in the folder of another one.
+OUTSIDE = "name a folder outside of it."
 _PIPELINE = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.:\-]{0,199}\Z")
 #: For an event, when it arrived; for a state, when it was valid.
 _ARRIVAL = re.compile(rf"\b({COMMIT_VERSION}|{COMMIT_TIMESTAMP})\b", re.IGNORECASE)
@@ -179,6 +179,11 @@ def check_pipeline(pipeline: str, argument: str = "pipeline") -> None:
         )
 
 
+def nested(inner: str, outer: str) -> str:
+    """Return what is wrong with a table in the folder of another one."""
+    return f"{inner} lies in the folder of {outer}. A VACUUM of that table would delete its files."
+
+
 def refuse_nested(**tables: str | None) -> None:
     """Refuse a table in the folder of another one: a VACUUM of that one would delete its files.
 
@@ -188,8 +193,7 @@ def refuse_nested(**tables: str | None) -> None:
     for inner, outer in permutations(uris, 2):
         if uris[inner].startswith(uris[outer]) and uris[inner] != uris[outer]:
             raise InvalidConfiguration(
-                f"{inner} {uris[inner].rstrip('/')} {LIES_WITHIN} of {outer} {uris[outer].rstrip('/')}. A "
-                "VACUUM of that table would delete its files.",
+                nested(f"{inner} {uris[inner].rstrip('/')}", f"{outer} {uris[outer].rstrip('/')}"),
                 remedy=OUTSIDE,
                 argument=inner,
             )

@@ -15,10 +15,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.adapters import DELETE, IGNORE, TRUNCATE, UPSERT
+from delta_cdc.core.adapters import DELETE, IGNORE, OFFSET, TRUNCATE, UPSERT
 from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, key_change
 from delta_cdc.ingest.adapters.members import Names, Remembered, shown
-from delta_cdc.ingest.adapters.sequence_by import OFFSET
 from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.types import (
     BINARY,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.adapters import DELETE, IGNORE, UPSERT
+from delta_cdc.core.adapters import DELETE, IGNORE, OFFSET, UPSERT
 from delta_cdc.ingest.adapters.members import Names, member_name, shown
-from delta_cdc.ingest.adapters.sequence_by import OFFSET, Order
+from delta_cdc.ingest.adapters.sequence_by import Order
 from delta_cdc.ingest.record import Event, Invalid, Sequencer
 from delta_cdc.ingest.records.json import NOT_JSON, key_value
 from delta_cdc.ingest.types import STRING

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from delta_cdc.core.adapters import DELETE, IGNORE, TRUNCATE, UPSERT
+from delta_cdc.core.adapters import DELETE, IGNORE, OFFSET, TRUNCATE, UPSERT
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.adapters import debezium_order as order
 from delta_cdc.ingest.adapters.cloudevents import header_value, unpacked
 from delta_cdc.ingest.adapters.common import OfTable, ignored, in_texts, key_change
 from delta_cdc.ingest.adapters.debezium_types import Placeholders, Schemas, bare_encoding, row_encodings
 from delta_cdc.ingest.adapters.members import Remembered, inside, shown
-from delta_cdc.ingest.adapters.sequence_by import OFFSET, sequencer
+from delta_cdc.ingest.adapters.sequence_by import sequencer
 from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.records.json import key_value
 from delta_cdc.ingest.types import STRING, struct

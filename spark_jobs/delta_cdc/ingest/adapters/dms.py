@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.adapters import DELETE, UPSERT
+from delta_cdc.core.adapters import DELETE, OFFSET, UPSERT
 from delta_cdc.ingest.adapters.common import NO_DELETE, Enveloped, ignored, operations
 from delta_cdc.ingest.adapters.members import Names
-from delta_cdc.ingest.adapters.sequence_by import OFFSET, moment_text
+from delta_cdc.ingest.adapters.sequence_by import moment_text
 from delta_cdc.ingest.ordering import digits
 from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.values import timestamp_micros

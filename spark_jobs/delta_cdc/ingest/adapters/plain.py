@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from delta_cdc.core.adapters import DELETE, IGNORE, UPSERT
+from delta_cdc.core.adapters import DELETE, IGNORE, OFFSET, ROW, UPSERT
 from delta_cdc.ingest.adapters.common import OfTable, in_texts
 from delta_cdc.ingest.adapters.members import Names, inside, path_of
-from delta_cdc.ingest.adapters.sequence_by import OFFSET, ROW, lacking_of, sequencer
+from delta_cdc.ingest.adapters.sequence_by import lacking_of, sequencer
 from delta_cdc.ingest.record import Event, Invalid, Sequencer
 from delta_cdc.ingest.records.json import value as json_value
 from delta_cdc.ingest.types import BITS, LONG

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.adapters import OFFSET, ROW
 from delta_cdc.core.errors import InvalidExpression
 from delta_cdc.ingest.adapters.members import inside
 from delta_cdc.ingest.ordering import digits, has_part, joined, numbers, part
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from delta_cdc.ingest.record import Record
     from delta_cdc.ingest.types import Type
 
-#: Names for the offset of a message, and for the row number of a record in its file.
-OFFSET, ROW = "_offset", "_row"
 _WIDTH = 20
 _MOMENT = converter(plain(TIMESTAMP))
 #: Types whose values have no order.

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from delta_cdc.core import sql_tokens
+from delta_cdc.core.adapters import OFFSET, ROW
 from delta_cdc.core.change_log import POSITION, PUBLISHED, RAW, SEQUENCE
 from delta_cdc.core.column_changes import FOLLOWED
 from delta_cdc.core.errors import InvalidConfiguration
@@ -246,7 +247,7 @@ def _named(
     ]
     by_lower = {name.lower(): types.get(name.lower(), (name, STRING)) for name in found}
     # Keywords and functions have such names, too: they become members that no record has.
-    return tuple(field for name, field in by_lower.items() if name not in ("_row", "_offset"))
+    return tuple(field for name, field in by_lower.items() if name not in (ROW, OFFSET))
 
 
 def _split_at(session: SparkSession, largest: int) -> None:

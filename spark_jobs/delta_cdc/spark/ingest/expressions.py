@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from delta_cdc.core.adapters import OFFSET, ROW
 from delta_cdc.core.change_log import POSITION, SEQUENCE, SOURCE_TIMESTAMP
 from delta_cdc.core.errors import InvalidExpression
 from delta_cdc.core.sql import PLAN_PREFIX, quote
@@ -39,7 +40,7 @@ def evaluated(
     :raises InvalidExpression: an expression does not resolve with the record's columns, or gives no order
     """
     position = F.col(POSITION)
-    added = {"_row": position.getField("row"), "_offset": position.getField("offset")}
+    added = {ROW: position.getField("row"), OFFSET: position.getField("offset")}
     if OTHERS in rows.columns:
         fields = rows.schema[OTHERS].dataType
         assert isinstance(fields, T.StructType)
