@@ -78,6 +78,14 @@ def test_columns_that_the_schema_leaves_out(tmp_path: Path, capsys: Any, format_
     assert "leaves out" not in capsys.readouterr().out
 
 
+def test_a_reason_is_shown_with_what_to_do(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text("id,v\r1,a\r")
+    given = ("--format", "csv", "--format-options", '{"header": "true"}', "--schema", "id INT, v STRING")
+    assert decode(path, *given, options={"sequence_by": "id"}) == 1
+    assert "set lineSep in format_options to what ends the lines of the file, and" in capsys.readouterr().out
+
+
 def test_nested_and_binary_values(tmp_path: Path, capsys: Any) -> None:
     """They are shown as JSON and in base64, in a table as in JSON."""
     inner = {"type": "record", "name": "I", "fields": [{"name": "a", "type": ["null", "int"]}]}

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Events and samples of a reason that are shown.
 _EVENTS, _SAMPLES, _WIDEST = 10, 3, 100
+#: A reason also says what to do.
+_LONGEST_REASON = 300
 
 
 def add(commands: Any) -> None:
@@ -92,7 +94,7 @@ def _decode(arguments: argparse.Namespace) -> int:
 def _show_rejects(rejects: list[dict[str, Any]], reading: Reading) -> None:
     """Print samples of what is no event, by reason, and the adapter that it may be for."""
     for reason, count in Counter(row[REASON] for row in rejects).most_common():
-        print(f"\n{plural(count, 'record')}: {clipped(reason, _WIDEST)}")
+        print(f"\n{plural(count, 'record')}: {clipped(reason, _LONGEST_REASON)}")
         for row in [row for row in rejects if row[REASON] == reason][:_SAMPLES]:
             print(f"  {_place(row)}{clipped(row[RAW] or '', _WIDEST)}")
     adapter = likely_adapter([row[RAW] for row in rejects[:_SAMPLES] if row[RAW] is not None])
