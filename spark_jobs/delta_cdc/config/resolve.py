@@ -299,8 +299,8 @@ class _Resolver:
                     both = f"The pipelines {first.pipeline} and {table.pipeline} have the same {key}"
                     if of_first != key:
                         both = (
-                            f"The {of_first} of {first.pipeline} and the {key} of {table.pipeline} are the same "
-                            "table"
+                            f"The {of_first} of {first.pipeline} and the {key} of {table.pipeline} are the "
+                            "same table"
                         )
                     message = f"{both}, {shown(location)}."
                     place = section.places.get(key, section.place)
