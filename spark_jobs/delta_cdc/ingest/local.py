@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from delta_cdc.core.reader_options import option
 from delta_cdc.ingest import sources
 from delta_cdc.ingest.batch import UNKNOWN, Found, Maker, found_of, of_arrow
 from delta_cdc.ingest.layout import dropped as left_out
@@ -61,8 +62,9 @@ def first_lines(path: Path, count: int = 3) -> list[str]:
 
 def _lines(data: bytes, reading: Reading) -> list[bytes]:
     """Return lines as Spark's reader splits them: for CSV at LF alone, because a value may contain a CR."""
-    if reading.format == "csv":
-        lines = data.split(b"\n")
+    line_sep = option(reading.format_options, "lineSep")
+    if line_sep or reading.format == "csv":
+        lines = data.split((line_sep or "\n").encode())
     else:
         lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     if lines[0].startswith(b"\xef\xbb\xbf"):

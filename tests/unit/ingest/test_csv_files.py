@@ -48,6 +48,14 @@ def test_options_reach_the_reader(tmp_path: Path) -> None:
     ]
 
 
+def test_another_end_of_lines_reaches_the_reader(tmp_path: Path) -> None:
+    """``delta-cdc decode`` shows the records that the ingest makes."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"1,a||2,b||")
+    found = read(path, "id INT, name STRING", lineSep="||")
+    assert [(row["id"], row["name"], row[REASON]) for row in found] == [(1, "a", None), (2, "b", None)]
+
+
 def test_csv_that_is_not_quoted_as_it_should_be(tmp_path: Path) -> None:
     """What a lenient parser would make something of goes to quarantine whole; what is left is a record."""
     texts = {
