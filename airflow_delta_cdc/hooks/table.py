@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
@@ -327,7 +328,8 @@ def _endpoint(connection: Connection, extra: Mapping[str, Any]) -> str | None:
         return None
     if "://" not in host:
         host = f"{'http' if is_true(extra.get('allow_http')) else 'https'}://{host}"
-    return f"{host}:{connection.port}" if connection.port else host
+    has_port = re.search(r":\d+\Z", host) is not None
+    return host if has_port or not connection.port else f"{host}:{connection.port}"
 
 
 def _summary(options: Mapping[str, str] | None) -> str:

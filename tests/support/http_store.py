@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BUCKET = "lake"
 _PAGE = 1_000
 
-Kind = Literal["unavailable", "reset", "truncated", "slow", "denied", "absent"]
+Kind = Literal["unavailable", "reset", "truncated", "slow", "denied", "absent", "answer"]
 #: What a store does on a bad day. ``absent`` is none of these: S3 never denies what is there.
 WEATHER: tuple[Kind, ...] = ("unavailable", "reset", "truncated", "slow", "denied")
 
@@ -37,13 +37,15 @@ class Fault:
 
     :param kind: ``unavailable`` (503), ``reset`` (of the connection, after half of the body),
         ``truncated`` (half of the body, then a regular end), ``slow`` (no answer for ``seconds``), ``denied``
-        (403) or ``absent`` (404 for something that is there)
+        (403), ``absent`` (404 for something that is there) or ``answer``
+    :param answer: only for that kind: status and code
     :param retry_after: seconds for a header of that name
     """
 
     kind: Kind
     retry_after: int | None = None
     seconds: float = 30.0
+    answer: tuple[int, str] = (500, "InternalError")
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
             "unavailable": (503, "SlowDown"),
             "denied": (403, "AccessDenied"),
             "absent": (404, "NoSuchKey"),
+            "answer": fault.answer,
         }[fault.kind]
         headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
         self._send(status, _error(code), headers)

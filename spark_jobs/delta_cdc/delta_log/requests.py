@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from delta_cdc.core.codec import MOST_BYTES
 from delta_cdc.core.concurrency import budget
 from delta_cdc.core.drafts import replacing
-from delta_cdc.core.errors import DeltaCdcError, StoreRefused, StoreUnavailable
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, StoreRefused, StoreUnavailable
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.secrets import redacted
 from delta_cdc.core.uris import KNOWN_SCHEMES, canonical_uri, local_path
@@ -46,7 +46,26 @@ _PIECE = 1024 * 1024
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 _REFUSED = re.compile(
     r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|AccessDenied|Forbidden|Permission denied"
+    r"|\b(?:ExpiredToken|InvalidToken|TokenRefreshRequired|KMS\.\w+)\b"
 )
+#: Answers that say what is wrong with the location or the region, and what helps: no retry does.
+_WRONG = {
+    "has no such bucket or container": (
+        re.compile(
+            r"\b(?:NoSuchBucket|ContainerNotFound|InvalidBucketName)\b|The specified bucket does not exist"
+        ),
+        "correct the location, or create the bucket. If it exists, check endpoint and region of the connection.",
+    ),
+    "is in another region, or at another endpoint": (
+        re.compile(
+            r"\b(?:AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraintException)\b"
+            r"|redirect without LOCATION"
+        ),
+        "set region and endpoint of the bucket in the connection or in storage_options.",
+    ),
+}
+#: What obstore raises if its own code breaks; neither is one of its errors.
+_PANICS = ("RustPanic", "PanicException")
 _QUERY = re.compile(r"\?[^\s\"']*")
 _NO_PATH = "Could not parse path"
 _NO_FOLDER = "Not a directory (os error 20)"
@@ -286,22 +305,27 @@ class Storage:
                 return None
             # No file has such a name.
             return FileNotFoundError(self.uri)
-        if not isinstance(error, OSError | BaseError):
+        if not isinstance(error, OSError | BaseError) and type(error).__name__ not in _PANICS:
             return None
         if _NO_FOLDER in str(error):
             # The path of the folder is a file, so files in that folder do not exist.
             return FileNotFoundError(self.uri)
         return self._unavailable(error)
 
-    def _unavailable(self, error: Exception) -> StoreUnavailable:
+    def _unavailable(self, error: BaseException) -> DeltaCdcError:
         kind = type(error).__name__
         text = self._clean(error)
+        is_local = local_path(self.uri) is not None
+        # The name of a table must not decide.
+        answer = text.replace(self._prefix, "") if self._prefix else text
+        for what, (pattern, remedy) in {} if is_local else _WRONG.items():
+            if pattern.search(answer):
+                return InvalidConfiguration(f"The storage of {self.uri} {what} ({text}).", remedy=remedy)
         refused = isinstance(error, PermissionError) or kind in (
             "PermissionDeniedError",
             "UnauthenticatedError",
         )
-        is_local = local_path(self.uri) is not None
-        if refused or _REFUSED.search(text):
+        if refused or _REFUSED.search(answer):
             return StoreRefused(
                 f"The storage of {self.uri} refused access ({text}).",
                 remedy="give the user of this process the right to read and list these files."
@@ -316,7 +340,7 @@ class Storage:
             f"{checks}.",
         )
 
-    def _clean(self, error: Exception) -> str:
+    def _clean(self, error: BaseException) -> str:
         """Return the reason without secrets: without queries of URLs and secret options."""
         return redacted(_QUERY.sub("", reason(error)), self._options)
 

@@ -19,6 +19,8 @@ from delta_cdc.delta_log.credentials import own_identity
 from delta_cdc.delta_log.exits import wait_for_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from obstore.store import ObjectStore
 
 # delta-rs needs these for its own commits; obstore rejects unknown keys.
@@ -60,6 +62,12 @@ _ENDPOINT = "aws_endpoint_url"
 _NARROW_ENDPOINT = "AWS_ENDPOINT_URL_S3"
 _VIRTUAL = "aws_virtual_hosted_style_request"
 _CLOUD = re.compile(r"^(aws|azure|google)_")
+#: An address that obstore can use: at others it panics, and it prints a password in one.
+_ADDRESS = re.compile(
+    r"(?P<scheme>https?)://(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:(?P<port>\d{1,5}))?(/[^\s?#]*)?",
+    re.ASCII | re.IGNORECASE,
+)
+_LAST_PORT = 65535
 
 atexit.register(wait_for_threads)
 
@@ -88,6 +96,7 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
         "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
     }
     if is_s3(uri):
+        _refuse_address(uri, options, client or _client_of_environment(uri))
         options = _with_endpoint_bucket(uri, options)
     options, credentials = own_identity(uri, _cloud(uri), options)
     try:
@@ -103,7 +112,7 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
             f"An option of the storage of {uri} is not known: {reason(error)}",
             remedy="name the options as delta-rs does, for instance aws_region.",
         ) from None
-    except BaseError as error:
+    except (BaseError, ValueError) as error:
         raise InvalidConfiguration(
             f"The storage of {uri} cannot be opened with its options: {reason(error)}",
             remedy="correct them in the connection or in storage_options.",
@@ -147,6 +156,37 @@ def _client_value(value: str) -> str | bool:
     return value.lower() == "true" if value.lower() in ("true", "false") else value
 
 
+def _variables() -> dict[str, str]:
+    """Return the options of S3 that the environment sets."""
+    return {canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+def _refuse_address(uri: str, options: Mapping[str, str], client: Mapping[str, str | bool]) -> None:
+    """Refuse the address of an S3-compatible store that cannot be one, or that the client may not use.
+
+    :param client: options of the HTTP client
+    :raises InvalidConfiguration: see above
+    """
+    given_options = {canonical_option(name): value for name, value in options.items()}
+    address = os.environ.get(_NARROW_ENDPOINT, given_options.get(_ENDPOINT, _variables().get(_ENDPOINT)))
+    if address is None:
+        return
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match["port"] or 0) > _LAST_PORT:
+        shown = re.sub(r"//[^/]*@", "//***@", address)
+        raise InvalidConfiguration(
+            f"The address of the storage of {uri} is {shown!r}, which is no URL of a store.",
+            remedy="write it as https://host:port or http://host:port, without user, password or spaces, in "
+            "the connection, in storage_options or in AWS_ENDPOINT_URL.",
+        )
+    if match["scheme"].lower() == "http" and not is_true(str(client.get("allow_http", ""))):
+        raise InvalidConfiguration(
+            f"The address of the storage of {uri} is {address}, without TLS, and allow_http is not on.",
+            remedy="set allow_http to true in the connection or in storage_options, or the variable "
+            "AWS_ALLOW_HTTP; or use an address with https.",
+        )
+
+
 def _with_endpoint_bucket(uri: str, options: dict[str, str]) -> dict[str, str]:
     """Return the options, with the bucket in the S3 endpoint if virtual hosting needs it.
 
@@ -154,9 +194,7 @@ def _with_endpoint_bucket(uri: str, options: dict[str, str]) -> dict[str, str]:
 
     :raises InvalidConfiguration: obstore would use another endpoint, from the environment
     """
-    variables = {
-        canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")
-    }
+    variables = _variables()
     given_options = {canonical_option(name): value for name, value in options.items()}
     endpoint = given_options.get(_ENDPOINT)
     other = os.environ.get(_NARROW_ENDPOINT)

@@ -253,6 +253,14 @@ def test_button_reads_the_table(delta: Callable[..., str], tmp_path: Path) -> No
     assert DeltaTableHook(conn_id).newest_version(str(tmp_path / "t")) == 1
 
 
+def test_a_host_may_have_its_port(delta: Callable[..., str]) -> None:
+    """The form has a field for each."""
+    hosts = ("store:9000", "https://store:9000/", "store")
+    for host in hosts:
+        conn_id = delta(host=host, port=9000, extra={"storage": "s3"})
+        assert DeltaTableHook(conn_id).storage_options()["AWS_ENDPOINT_URL"] == "https://store:9000"
+
+
 def test_button_reads_a_table_of_an_object_store(delta: Callable[..., str], tmp_path: Path) -> None:
     append(tmp_path / "t", [1])
     with HttpStore(tmp_path) as store:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delta_cdc.core.errors import DeltaCdcError, StoreUnavailable
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, StoreRefused, StoreUnavailable
 from delta_cdc.delta_log import checkpoint
 from delta_cdc.delta_log.actions import Add
 from delta_cdc.delta_log.table import DeltaLog, run_sync
@@ -225,6 +225,35 @@ def test_refused_access_is_not_a_missing_table(store: HttpStore, table: LogTable
         for ask in (lambda log: log.newest_version(), lambda log: log.snapshot()):
             with pytest.raises(StoreUnavailable, match="refused access"):
                 run_sync(ask(_log(store, name)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        ((400, "ExpiredToken"), StoreRefused, "refused access"),
+        ((400, "InvalidToken"), StoreRefused, "refused access"),
+        ((400, "KMS.DisabledException"), StoreRefused, "refused access"),
+        ((404, "NoSuchBucket"), InvalidConfiguration, "has no such bucket"),
+        ((400, "AuthorizationHeaderMalformed"), InvalidConfiguration, "is in another region"),
+        ((301, "PermanentRedirect"), InvalidConfiguration, "is in another region"),
+        ((400, "InvalidRequest"), StoreUnavailable, "did not answer, or answered with an error"),
+    ],
+)
+def test_an_answer_that_says_what_is_wrong(
+    store: HttpStore, table: LogTable, answer: tuple[int, str], error: type[DeltaCdcError], text: str
+) -> None:
+    store.faults = always("answer", answer=answer)
+    with pytest.raises(DeltaCdcError, match=text) as caught:
+        run_sync(_log(store).newest_version())
+    assert type(caught.value) is error
+
+
+def test_the_name_of_a_table_says_nothing(store: HttpStore, table: LogTable) -> None:
+    store.faults = always("unavailable")
+    for name in ("credentials", "NoSuchBucket"):
+        with pytest.raises(StoreUnavailable) as caught:
+            run_sync(_log(store, name).newest_version())
+        assert type(caught.value) is StoreUnavailable
 
 
 # -- planning -------------------------------------------------------------------------------------

@@ -74,6 +74,56 @@ def test_an_object_store_gets_its_options_and_prefix() -> None:
     assert store.prefix == "a b/100%25"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "minio:9000",
+        "https://",
+        "https://:9000",
+        "https://store:9000:9000",
+        "https://store:99999",
+        "https://store:9000/ ",
+        "https://the store",
+        "https://store?x",
+        "",
+    ],
+)
+@pytest.mark.parametrize("is_variable", [False, True])
+def test_an_address_that_is_none(address: str, *, is_variable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """obstore panics at the first request."""
+    if is_variable:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    with pytest.raises(InvalidConfiguration, match="no URL of a store"):
+        open_store("s3://lake/x", {} if is_variable else {"endpoint_url": address})
+
+
+def test_an_address_with_a_password() -> None:
+    with pytest.raises(InvalidConfiguration, match=r"https://\*\*\*@store") as caught:
+        open_store("s3://lake/x", {"endpoint": "https://me:secret@store:9000"})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["https://[::1]:9000", "HTTPS://my_store.local/s3/", "https://127.0.0.1"])
+def test_an_address(address: str) -> None:
+    assert open_store("s3://lake/x", {"endpoint": address}) is not None
+
+
+def test_an_address_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """obstore refuses it only at the first request, and after all tries."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store:9000")
+    for options in ({}, {"timeout": "3s"}, {"allow_http": "false"}):
+        with pytest.raises(InvalidConfiguration, match="allow_http is not on"):
+            open_store("s3://lake/x", options)
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    for options in ({}, {"timeout": "3s"}):
+        assert open_store("s3://lake/x", options) is not None
+
+
+def test_a_certificate_that_is_none() -> None:
+    with pytest.raises(InvalidConfiguration, match="PEM"):
+        open_store("s3://lake/x", {"root_certificate": "/etc/ssl/store.pem"})
+
+
 @pytest.mark.parametrize("cloud", ["s3://b/t", "abfss://c@a.dfs.core.windows.net/t"])
 @pytest.mark.parametrize(
     "option", ["allow_http", "ALLOW_HTTP", "AWS_ALLOW_HTTP", "azure_timeout", "Timeout", "pool_idle_timeout"]
