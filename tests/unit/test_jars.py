@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from delta_cdc.cli import main
 from delta_cdc.core.errors import EnvironmentNotReady, VersionsUnsupported
 from delta_cdc.core.spark_versions import KAFKA, PAIRS, S3
 from delta_cdc.doctor import machine
@@ -178,6 +180,35 @@ def test_the_home_variable_wins_over_the_cache_folder(
     assert jars.cache_home() == tmp_path / "airflow-provider-delta-cdc"
     monkeypatch.setenv("DELTA_CDC_HOME", str(tmp_path / "own"))
     assert jars.cache_home() == tmp_path / "own"
+
+
+@pytest.mark.parametrize("variable", [None, "~/cache"])
+def test_a_user_without_a_home_is_named(monkeypatch: pytest.MonkeyPatch, variable: str | None) -> None:
+    """OpenShift runs containers with user ids that no file names."""
+    for name in ("HOME", "XDG_CACHE_HOME", "DELTA_CDC_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv("DELTA_CDC_HOME", variable)
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(EnvironmentNotReady, match="has no home"):
+        jars.cache_home()
+
+
+def test_the_command_also_keeps_the_engine(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """So an image needs no write access to its cache later."""
+    folder = fill(home)
+    assert main(["jars"]) == 0
+    (engine,) = (home / "engine").iterdir()
+    assert engine.stat().st_mode & 0o777 == 0o644
+    assert str(folder) in capfd.readouterr().out
+    engine.unlink()
+    (home / "engine").rmdir()
+    (home / "engine").touch()
+    assert main(["jars"]) == 0, "the JARs are there all the same"
 
 
 def resolver(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

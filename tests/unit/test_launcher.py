@@ -51,6 +51,14 @@ def test_confs_win_over_the_file_that_is_named_and_that_over_the_defaults(
     assert spark_default("spark.a", {"spark.a": None}, own) == ""
 
 
+def test_a_comment_may_have_other_bytes_than_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark reads such a file."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    file = tmp_path / "spark-defaults.conf"
+    file.write_bytes("# für alle\nspark.a 1\n".encode("latin-1"))
+    assert spark_default("spark.a", {}) == spark_default("spark.a", {}, str(file)) == "1"
+
+
 def test_a_file_that_is_named_must_be_there() -> None:
     with pytest.raises(InvalidConfiguration, match="/not/there"):
         spark_default("spark.a", {}, "/not/there")

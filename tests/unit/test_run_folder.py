@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 from delta_cdc.core import private_files
+from delta_cdc.core.errors import StoreUnavailable
 from delta_cdc.launch.run_folder import LOG_AGE, PREFIX, run_folder, sweep
 
 #: A worker that writes a secret and a log, starts a process that may outlive it, and waits.
@@ -115,6 +117,12 @@ def test_only_own_folders_are_deleted(tmp_path: Path) -> None:
         *("elsewhere", "delta-cdc-warehouse"),
         *(f"{PREFIX}{name}" for name in ("link", "file", "linked-lock")),
     }
+
+
+def test_a_machine_without_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    with pytest.raises(StoreUnavailable, match="set TMPDIR"), run_folder():
+        pass
 
 
 def test_the_jvm_keeps_its_temporary_files_there(tmp_path: Path) -> None:

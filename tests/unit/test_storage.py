@@ -349,6 +349,12 @@ def test_identities_of_google(options: dict[str, str], credentials: dict[str, st
             f"{AZURE}{name}.{HOST}"
             for name in ("account.key", "account.oauth2.client.secret", "sas.fixed.token")
         ),
+        # An account may be called by a word that is public at the end of other names.
+        *(
+            f"{AZURE}account.key.{account}.{domain}"
+            for account in ("file", "hash", "id", "provider")
+            for domain in ("dfs.core.windows.net", "z12.dfs.storage.azure.net", "dfs.fabric.microsoft.com")
+        ),
     ],
 )
 def test_which_confs_are_secret(conf: str) -> None:
@@ -357,6 +363,8 @@ def test_which_confs_are_secret(conf: str) -> None:
     assert "hidden" not in repr(storage)
     for public in (
         f"{AZURE}account.oauth2.token.file.{HOST}",
+        f"{AZURE}account.keyprovider.{HOST}",
+        f"{AZURE}sas.token.provider.type.{HOST}",
         f"{S3A}endpoint",
         f"{S3A}aws.credentials.provider",
     ):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.launch.jars import needed
+from delta_cdc.launch.session import engine_zip
 
 if TYPE_CHECKING:
     import argparse
@@ -16,7 +19,7 @@ def add(commands: Any) -> None:
         "jars",
         help="print the JARs that Spark needs (downloads them once)",
         description="The command prints one path for each JAR. Spark's own Ivy downloads missing JARs into "
-        "the cache, which is in $DELTA_CDC_HOME.",
+        "the cache, which is in $DELTA_CDC_HOME. It also keeps the engine there, for spark-submit.",
     )
     jars.add_argument("--kafka", action="store_true", help="with the JARs for reading topics")
     jars.add_argument("--s3", action="store_true", help="with the JARs for tables on S3")
@@ -24,6 +27,10 @@ def add(commands: Any) -> None:
 
 
 def _jars(arguments: argparse.Namespace) -> int:
+    with suppress(EnvironmentNotReady):
+        # An image that has run this command needs no write access to its cache. If the file is missing then,
+        # the task that needs it says why.
+        engine_zip()
     for jar in needed(["s3:"] if arguments.s3 else [], kafka=arguments.kafka):
         print(jar)
     return 0

@@ -34,6 +34,7 @@ SECRET_NAMES = (
     r"|secret[._-]*id$|auth[._-]user[._-]info$|^(?:x-(?:amz|goog)-)?sig(?:nature)?$"
     # WASB has the container in the name of the conf.
     r"|[.]azure[.]sas[.][^.]+[.][^.]+[.]blob[.]"
+    r"|[.]azure[.](?:account[.]key|account[.]oauth2[.]client[.]secret|sas[.]fixed[.]token)[.]"
 )
 #: Shorter texts occur in many other words.
 SHORTEST = 4

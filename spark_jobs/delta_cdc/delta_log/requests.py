@@ -54,7 +54,7 @@ _WRONG = {
         re.compile(
             r"\b(?:NoSuchBucket|ContainerNotFound|InvalidBucketName)\b|The specified bucket does not exist"
         ),
-        "correct the location, or create the bucket. If it exists, check endpoint and region of the connection.",
+        "correct the location, or create the bucket. If it exists, check endpoint and region.",
     ),
     "is in another region, or at another endpoint": (
         re.compile(

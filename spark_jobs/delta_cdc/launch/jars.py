@@ -241,12 +241,20 @@ def _bundled(artifact: str) -> str:
 
 
 def cache_home() -> Path:
-    """Return the cache folder: ``$DELTA_CDC_HOME``, else the user's cache folder as XDG defines it."""
-    configured = os.environ.get(HOME_VARIABLE)
-    if configured:
-        return Path(configured).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "airflow-provider-delta-cdc"
+    """Return the cache folder: ``$DELTA_CDC_HOME``, else the user's cache folder as XDG defines it.
+
+    :raises EnvironmentNotReady: this user has no home, as in a container with any user id
+    """
+    configured, base = os.environ.get(HOME_VARIABLE), os.environ.get("XDG_CACHE_HOME")
+    try:
+        if configured:
+            return Path(configured).expanduser().absolute()
+        return (Path(base) if base else Path.home() / ".cache") / "airflow-provider-delta-cdc"
+    except RuntimeError:
+        raise EnvironmentNotReady(
+            "There is no folder for JARs and the engine: the user of this process has no home.",
+            remedy=f"set {HOME_VARIABLE} to the absolute path of a folder that this user can write.",
+        ) from None
 
 
 def jar_sets(locations: Iterable[str] = (), *, kafka: bool = False) -> tuple[JarSet, ...]:

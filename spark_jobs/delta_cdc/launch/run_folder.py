@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.errors import StoreUnavailable
 from delta_cdc.launch.processes import locked
 
 if TYPE_CHECKING:
@@ -74,9 +75,17 @@ def run_folder() -> Iterator[RunFolder]:
     """Create the folder of a run; delete it afterwards, except Spark's log if that is kept.
 
     First, delete what killed runs of this user left on this machine.
+
+    :raises StoreUnavailable: the folder cannot be made
     """
-    sweep()
-    folder = _created()
+    try:
+        sweep()
+        folder = _created()
+    except OSError as error:
+        raise StoreUnavailable(
+            f"A run needs a temporary folder, which cannot be made: {error}.",
+            remedy="free space on its disk, or set TMPDIR to a folder that this user can write.",
+        ) from error
     try:
         yield folder
     finally:

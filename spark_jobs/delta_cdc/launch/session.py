@@ -233,7 +233,8 @@ def engine_zip(directory: Path | None = None) -> Path:
 
 
 def _write_zip(target: Path, files: list[tuple[str, bytes]]) -> None:
-    with replacing(target) as file, zipfile.ZipFile(file, "w") as archive:
+    # Each user of the cache reads it, as the JARs beside it.
+    with replacing(target, mode=0o644) as file, zipfile.ZipFile(file, "w") as archive:
         for name, content in [*files, *((f"{name}c", _bytecode(name, source)) for name, source in files)]:
             # Do not compress: the output of deflate depends on the zlib version. ZipInfo's default date is
             # 1980, the oldest possible date in a zip.

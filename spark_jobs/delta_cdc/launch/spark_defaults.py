@@ -43,7 +43,7 @@ def text_of(properties_file: str) -> str:
     :raises InvalidConfiguration: it cannot be read
     """
     try:
-        return Path(properties_file).read_text(encoding="utf-8")
+        return _text(Path(properties_file))
     except OSError as error:
         raise InvalidConfiguration(
             f"properties_file {properties_file} cannot be read: {error.strerror}.",
@@ -51,12 +51,17 @@ def text_of(properties_file: str) -> str:
         ) from error
 
 
+def _text(file: Path) -> str:
+    """Return the text as Spark reads it: other bytes than UTF-8, as in a comment, are no error."""
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
 def _read_confs(properties_file: str | None) -> dict[str, str]:
     if properties_file:
         return parsed(text_of(properties_file))
     folder = os.environ.get("SPARK_CONF_DIR") or spark_home() / "conf"
     try:
-        return parsed((Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8"))
+        return parsed(_text(Path(folder) / "spark-defaults.conf"))
     except OSError:
         # The file is optional, for Spark as well.
         return {}
