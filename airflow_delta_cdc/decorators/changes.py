@@ -153,8 +153,9 @@ class _DeltaChangesDecoratedOperator(DecoratedOperator, StagingOperator):
             self._push(context, {**batch.to_dict(), "applied": False})
             raise AirflowSkipException(f"{batch.source_table} has no changes after the watermark.")
         self.log.warning(
-            "An earlier try of this run committed versions %s, and died before it published them. The "
-            "return value of its function is lost, so this task returns None.",
+            "This run has committed versions %s already: an earlier try died before it published them, or "
+            "the task was cleared after its success. The return value of the function is lost, so this task "
+            "returns None.",
             earlier.versions,
         )
         self._push(context, {**earlier.to_dict(), "rows": None, "counts": {}})

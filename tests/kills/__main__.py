@@ -1,6 +1,6 @@
 """Kill runs at random moments, and check what the next runs make of it; stopped, it goes on at the next call.
 
-Usage: ``python -m tests.kills [--kills N] [--state FILE] [--replay SEED] [--summary]``.
+Usage: ``python -m tests.kills [--kills N] [--state FILE] [--replay SEED] [--summary [FILES]]``.
 """
 
 from __future__ import annotations
@@ -34,13 +34,19 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cells with this text in their name")
     parser.add_argument("--per-set", type=int, default=_ALL, help="so many over one set of tables at most")
     parser.add_argument("--replay", help="the seed of a failure")
-    parser.add_argument("--summary", action="store_true", help="print the kills so far, as Markdown")
+    parser.add_argument(
+        "--summary",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="print the kills so far, as Markdown; of these files instead of that of --state",
+    )
     given = parser.parse_args()
     given.state.parent.mkdir(exist_ok=True)
-    state = State.read(given.state)
-    if given.summary:
-        print(state.table())
+    if given.summary is not None:
+        print(State.joined(given.summary or [given.state]).table())
         return 0
+    state = State.read(given.state)
     if given.kills is None:
         _be_humble()
     with campaign(State() if given.replay else state) as running:
@@ -65,7 +71,7 @@ def campaign(state: State) -> Iterator[Campaign]:
         classes = Programs.compiled(Path(folder) / "programs").without_spark
         stopping = {**STOPPING, "spark.driver.extraClassPath": classes}
         confs = {**SMALL, **stopping, **on_lake(lake)}
-        spark = get_session("kills", cores=4, quick_start=True, locations=["s3://lake"], **confs)
+        spark = get_session("kills", cores=4, locations=["s3://lake"], **confs)
         # Each kill is an error of Spark and of ours.
         spark.sparkContext.setLogLevel("OFF")
         logging.disable(logging.CRITICAL)

@@ -162,11 +162,14 @@ class LogTable:
         self.table_id = table_id
         return self.commit(operation, self.metadata(), self.add(), *self.removes())
 
-    def checkpoint(self, *gone: int) -> None:
-        """Write a checkpoint of the newest version, and delete commit files as log retention does."""
+    def checkpoint(self, *gone: int, at: int | None = None) -> None:
+        """Write a checkpoint, and delete commit files as log retention does.
+
+        :param at: its version; None: the newest one
+        """
         from deltalake import DeltaTable
 
-        DeltaTable(self.uri).create_checkpoint()
+        DeltaTable(self.uri, version=at).create_checkpoint()
         for version in gone:
             self.file(version).unlink()
 

@@ -85,6 +85,28 @@ def test_up_to_date(tables: Tables) -> None:
     assert "Version 0 of the target, which carries the watermark, is 16.0 days old" in finding
 
 
+def test_a_batch_of_a_sink_counts_once_it_is_committed(tables: Tables, capsys: Any) -> None:
+    def batch(number: int, end: int, kind: str, committed: int | None) -> None:
+        of = {"table_id": tables.source.table_id, "version": committed}
+        done = None if committed is None else {**of, "commit_hash": tables.source.sha256(committed)}
+        given = {"complete": True, "committed": done, "batch": "changes", "options": {}, "ending": end}
+        made = seal(number, end, source=tables.source, kind=kind)
+        tables.staging.write_seal(changed(made, configuration=given), operation="WRITE", rows=kind == "read")
+
+    batch(7, 2, "read", None)
+    (finding,) = status("p", tables.staging.uri, source=tables.source.uri, now_ms=NOW).findings
+    assert "the first batch of the sink is not committed yet" in finding
+    batch(8, 2, "commit", None)
+    assert status("p", tables.staging.uri, now_ms=NOW).lag.versions == 3
+    batch(9, 5, "read", 2)
+    found = status("p", tables.staging.uri, now_ms=NOW)
+    assert (found.committed, found.lag.versions) == (2, 3)
+    assert main(["changes", f"p={tables.staging.uri}", "--plan"]) == 0
+    assert "3-5" in capsys.readouterr().out
+    batch(10, 5, "commit", 2)
+    assert status("p", tables.staging.uri, now_ms=NOW).lag.versions == 0
+
+
 @pytest.mark.parametrize("kind", ["repair", "reload", "reset"])
 def test_whatever_made_the_newest_seal(tables: Tables, kind: str) -> None:
     tables.sealed(2)

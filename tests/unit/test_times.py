@@ -40,6 +40,9 @@ def test_a_time_has_an_offset_or_a_zone(value: Any, expected: str | None) -> Non
         "2026-01-31T18:00:00",
         "2026-01-31T18:00:00+01:00 Europe/Berlin",
         "2026-01-31T18:00:00 Europe/Atlantis",
+        # Folders of the zones.
+        "2026-01-31T18:00:00 Europe",
+        "2026-01-31T18:00:00 America/Argentina",
         "2026-13-31T18:00:00Z",
         "18:00",
         "2026-01-31T00:00Z/2026-02-01T00:00Z",

@@ -12,11 +12,12 @@ from delta_cdc.core import codec
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.option import COUNT, FLAG, KEYS, POSITIVE, PROJECTIONS
 from delta_cdc.core.storage_options import spark_storage
-from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.launch.run_folder import run_folder
 from delta_cdc.launch.session import get_session
 from delta_cdc.launch.storage_secrets import storage_confs
 from delta_cdc.planning.reconcile import reconcile
+from delta_cdc.planning.staging import arrived
 from delta_cdc.spark import named_errors
 from delta_cdc.spark.silence_loggers import quietly
 
@@ -160,8 +161,12 @@ def _option(name: str) -> str:
 
 # -- tables ---------------------------------------------------------------------------------------
 def newest_seal(table: str, pipeline: str, storage_options: Mapping[str, str] | None = None) -> Seal | None:
-    """Return a pipeline's newest seal in a table's log; None if there is no seal."""
-    recorded = reconcile(DeltaLog(table, dict(storage_options) if storage_options else None), pipeline)
+    """Return a pipeline's newest seal in a table's log; None if there is no seal.
+
+    In the staging table of a sink, it is that of the newest committed batch.
+    """
+    log = DeltaLog(table, dict(storage_options) if storage_options else None)
+    recorded = run_sync(arrived(log, pipeline, reconcile(log, pipeline)))
     return recorded.seal if recorded is not None else None
 
 

@@ -19,7 +19,7 @@ def add(commands: Any) -> None:
         "jars",
         help="print the JARs that Spark needs (downloads them once)",
         description="The command prints one path for each JAR. Spark's own Ivy downloads missing JARs into "
-        "the cache, which is in $DELTA_CDC_HOME. It also keeps the engine there, for spark-submit.",
+        "$DELTA_CDC_HOME, where the engine is kept, too.",
     )
     jars.add_argument("--kafka", action="store_true", help="with the JARs for reading topics")
     jars.add_argument("--s3", action="store_true", help="with the JARs for tables on S3")

@@ -36,7 +36,8 @@ def moment(name: str, value: Any) -> DateTime | None:
     if text is None:
         return None
     match = _TIME.fullmatch(text.strip())
-    with suppress(ValueError):
+    # The name of a folder of zones, such as Europe, is an error of the operating system.
+    with suppress(ValueError, OSError):
         stamp, zone = match.groups() if match else ("", None)
         parsed = pendulum.parse(stamp, exact=True, tz=None)
         if isinstance(parsed, pendulum.DateTime) and (parsed.tzinfo is None) == (zone is not None):

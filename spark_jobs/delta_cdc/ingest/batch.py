@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -555,10 +556,10 @@ class Maker:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 # A value that does not fit: the careful way finds its row.
                 pass
-        if kind == TIMESTAMP_NTZ and pa.types.is_timestamp(array.type) and array.type.tz is not None:
-            # A moment is no local time: which one depends on a zone.
-            return pa.nulls(len(array), arrow), pc.indices_nonzero(array.is_valid()).to_pylist()
-        return _checked(list(map(self._converter(values.plain(kind)), array.to_pylist())), arrow)
+        given = array.to_pylist()
+        if _has_moments(array.type, kind):
+            given = list(map(_zoned, given))
+        return _checked(list(map(self._converter(values.plain(kind)), given)), arrow)
 
     def _reject_null_keys(self, rows: _Rows, columns: list[pa.Array]) -> None:
         if self.reading.insert_only:
@@ -626,6 +627,28 @@ def _member(row: Mapping[str, Any], name: str) -> Any:
         return row[name]
     lower = name.lower()
     return next((value for other, value in row.items() if other.lower() == lower), None)
+
+
+def _has_moments(arrow: pa.DataType, kind: Type) -> bool:
+    """Return whether a column of a file, or a part of it, has moments where the log has local times."""
+    if pa.types.is_struct(arrow):
+        return any(
+            arrow.get_field_index(name) >= 0 and _has_moments(arrow.field(name).type, part)
+            for name, part in kind.fields
+        )
+    if pa.types.is_nested(arrow):
+        inner = arrow.item_type if pa.types.is_map(arrow) else arrow.value_type
+        return kind.element is not None and _has_moments(inner, kind.element)
+    return kind == TIMESTAMP_NTZ and pa.types.is_timestamp(arrow) and arrow.tz is not None
+
+
+def _zoned(value: Any) -> Any:
+    """Return a value with texts for its moments, which no local time can be: which one depends on a zone."""
+    if isinstance(value, dict):
+        return {name: _zoned(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_zoned, value))
+    return value.isoformat() if isinstance(value, datetime) and value.tzinfo is not None else value
 
 
 def _checked(converted: list[Any], arrow: pa.DataType) -> tuple[pa.Array, list[int]]:

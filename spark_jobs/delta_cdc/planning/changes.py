@@ -12,6 +12,7 @@ from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning import followed_columns, preconditions, read_methods
+from delta_cdc.planning.observe import first_version
 from delta_cdc.planning.plan import range_lines
 
 if TYPE_CHECKING:
@@ -136,5 +137,6 @@ async def _resolved(
 ) -> int | None:
     if timestamp is None:
         return version
-    moment = epoch_ms(f"{bound}ing_timestamp", timestamp)
-    return await log.version_at(moment, bound=bound, state=newest)
+    if bound == "start":
+        return await first_version(log, timestamp, newest)
+    return await log.version_at(epoch_ms("ending_timestamp", timestamp), bound=bound, state=newest)

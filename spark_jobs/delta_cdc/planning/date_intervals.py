@@ -15,6 +15,7 @@ from delta_cdc.core import validation
 from delta_cdc.core.retention import expired
 from delta_cdc.core.rules import check_apply
 from delta_cdc.core.uris import canonical_uri
+from delta_cdc.planning.observe import first_version
 from delta_cdc.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ async def resolved(observed: Observation[ApplyRequest]) -> Observation[ApplyRequ
         return _nothing(
             observed, f"Nothing of the interval {bounds} is to be repaired: {uri} got no version in it."
         )
+    if first == observed.starting and request.starting_timestamp is not None:
+        await first_version(observed.log, request.starting_timestamp, observed.source)
     note = (
         f"The interval {bounds} is applied already (the watermark is {seal.watermark}): the keys that "
         f"versions {first}-{observed.ending} of {uri} changed are computed again."

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from delta_cdc.core.concurrency import both
 from delta_cdc.core.errors import (
+    InvalidConfiguration,
     PipelineTakenOver,
     RangeNotContiguous,
     TargetWithoutWatermark,
 )
+from delta_cdc.core.retention import expired
 from delta_cdc.core.steps import NoRows, Step
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.uris import canonical_uri
@@ -139,6 +141,7 @@ async def look(
 async def recorded_in_target(request: Request, memory: Memory) -> RecordedWatermark | None:
     """Return the recorded watermark; None without a target.
 
+    :raises InvalidConfiguration: the target is the staging table of a sink
     :raises DeltaCdcError: see :func:`delta_cdc.planning.reconcile.reconcile_async`
     """
     assert request.target is not None
@@ -147,7 +150,7 @@ async def recorded_in_target(request: Request, memory: Memory) -> RecordedWaterm
     # The rows of a change log may be events of other pipelines.
     appends = request.applied is not None and request.applied.writes_events
     declared = takes_over or request.sets_baseline or appends
-    return await reconcile_async(
+    recorded = await reconcile_async(
         target,
         request.pipeline,
         backup=memory.backup,
@@ -156,6 +159,13 @@ async def recorded_in_target(request: Request, memory: Memory) -> RecordedWaterm
         forgiven=request.forgiven,
         thorough=True,
     )
+    if recorded is not None and recorded.seal is not None and recorded.seal.step.kind in ("read", "commit"):
+        raise InvalidConfiguration(
+            f"{target.uri} is the staging table of a sink of pipeline {request.pipeline}, and no target.",
+            remedy="to deliver its changes, run the DAG of the sink; or name a target of its own.",
+            argument="target",
+        )
+    return recorded
 
 
 async def _refuse_rows_of_others(request: Request, recorded: RecordedWatermark) -> None:
@@ -233,9 +243,34 @@ def first_number(saved: int | None, now_ms: int) -> int:
 async def _start(request: Request, log: DeltaLog, source: TableState) -> int | None:
     if request.starting_timestamp is None:
         return request.starting_version
-    moment = epoch_ms("starting_timestamp", request.starting_timestamp)
-    version = await log.version_at(moment, bound="start", state=source)
+    if request.ends_before:
+        # What is applied already may be gone: whoever reads the beginning of the interval looks again.
+        moment = epoch_ms("starting_timestamp", request.starting_timestamp)
+        version = await log.version_at(moment, bound="start", state=source)
+    else:
+        version = await first_version(log, request.starting_timestamp, source)
     return source.version + 1 if version is None else version
+
+
+async def first_version(log: DeltaLog, timestamp: str, state: TableState) -> int | None:
+    """Return the first version at or after a time; None if it is later than the newest version.
+
+    :param timestamp: as ``starting_timestamp`` of a request
+    :param state: the table's newest state
+    :raises VersionsExpired: the log no longer has all commits since then
+    """
+    moment = epoch_ms("starting_timestamp", timestamp)
+    version = await log.version_at(moment, bound="start", state=state)
+    if not version:
+        return version
+    before = await log.version_at(moment, bound="end", state=state)
+    if version > (-1 if before is None else before) + 1:
+        raise expired(
+            f"The log of {log.uri} does not have all commits since {timestamp}: the first one that it has is "
+            f"version {version}.",
+            or_else="set a later starting_timestamp; or ",
+        )
+    return version
 
 
 async def _end(request: Request, log: DeltaLog, source: TableState) -> int | None:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
+    ChangeFeedDisabled,
     InvalidConfiguration,
+    LogGap,
+    SchemaChangeInRange,
     SourceHistoryChanged,
     SourceTableReplaced,
     VersionsExpired,
@@ -55,6 +58,9 @@ _START_AGAIN = (
     "empty the sink, or make sure that it accepts a snapshot. Then name a new staging table: its "
     "first batch is a snapshot of the source."
 )
+#: Errors that end what a sink can read by ranges.
+_ENDS = (ChangeFeedDisabled, LogGap, SourceTableReplaced, SourceHistoryChanged, VersionsExpired)
+_WHAT_IS_BEFORE = "deliver and commit the versions before this one (ending_version). Then "
 
 
 @dataclass(frozen=True)
@@ -91,11 +97,12 @@ async def plan_read_async(request: ReadRequest, memory: Memory | None = None) ->
     check_read(request)
     try:
         return await _plan_request(request, memory or Memory())
-    except (SourceTableReplaced, SourceHistoryChanged, VersionsExpired) as error:
+    except (*_ENDS, SchemaChangeInRange) as error:
         if request.target is not None:
             raise
-        # There is no target to drop.
-        raise type(error)(error.message, remedy=_START_AGAIN) from error
+        # There is no target to drop, or to load again.
+        before = _WHAT_IS_BEFORE if isinstance(error, SchemaChangeInRange) else ""
+        raise type(error)(error.message, remedy=f"{before}{_START_AGAIN}") from error
 
 
 async def _plan_request(request: ReadRequest, memory: Memory) -> Plan:

@@ -28,6 +28,7 @@ from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ing
 from delta_cdc.planning.quarantine import rows_held
 from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.shadow import comparisons
+from delta_cdc.planning.staging import arrived
 from delta_cdc.planning.vacuum import reached
 from delta_cdc.planning.written import bytes_of, sealed_counts
 
@@ -187,7 +188,8 @@ async def status_async(
     """
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     log = DeltaLog(target, storage_options)
-    recorded = await reconcile_async(log, pipeline, declared=collects)
+    found = await reconcile_async(log, pipeline, declared=collects)
+    recorded = await arrived(log, pipeline, found)
     if recorded is not None and is_ingested(recorded):
         return await _ingested(log.uri, pipeline, recorded, storage_options, now)
     seal = recorded.seal if recorded is not None else None
@@ -206,7 +208,9 @@ async def status_async(
         return Status(pipeline=pipeline, target=log.uri, source=source, findings=(text,))
     if recorded is None or seal is None or source_log is None or state is None:
         state_text = "the table is empty and has no seal"
-        if recorded is None:
+        if found is not None and found.seal is not None:
+            state_text = "the first batch of the sink is not committed yet"
+        elif recorded is None:
             state_text = "there is no table yet"
         elif collects and not recorded.empty:
             state_text = f"the change log has no events of {pipeline} yet"

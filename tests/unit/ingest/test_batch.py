@@ -8,7 +8,7 @@ import json
 import resource
 import zlib
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from delta_cdc.ingest.batch import (
     SEQUENCE,
     Found,
     Maker,
+    arrow_type,
     found_of,
     read_of,
 )
@@ -211,6 +212,32 @@ def test_a_moment_of_parquet_is_no_local_time(tmp_path: Path) -> None:
         (None, "column v is no timestamp_ntz"),
         (None, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "kind"),
+    [
+        (lambda value: {"at": value}, "struct<at: {}>"),
+        (lambda value: [value], "array<{}>"),
+        (lambda value: {"key": value}, "map<string, {}>"),
+        (lambda value: [{"at": [value]}], "array<struct<at: array<{}>>>"),
+    ],
+)
+def test_nor_is_one_inside_of_a_column(tmp_path: Path, wrapped: Callable[[Any], Any], kind: str) -> None:
+    path = tmp_path / "a.parquet"
+    moment = MOMENT.replace(tzinfo=UTC)
+    arrow = arrow_type(typed("v " + kind.format("timestamp")).fields[0][1])
+    pq.write_table(pa.table({"id": [1], "ts": [1], "v": pa.array([wrapped(moment)], arrow)}), path)
+    (row,) = rows_of(
+        path, reading_of("parquet", declared=True), f"id int, ts int, v {kind.format('timestamp_ntz')}"
+    )
+    assert row["v"] is None
+    assert row[REASON].startswith("column v is no ")
+    (row,) = rows_of(
+        path, reading_of("parquet", declared=True), f"id int, ts int, v {kind.format('timestamp')}"
+    )
+    assert row[REASON] is None
+    assert row["v"] is not None
 
 
 DAY, MOMENT = datetime(2024, 1, 1).date(), datetime(2024, 1, 1)  # noqa: DTZ001

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from delta_cdc import plan_changes
-from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.errors import DeltaCdcError, VersionsExpired
 from tests.support.logs import EPOCH, FEED, LogTable, field_of
 
 if TYPE_CHECKING:
@@ -227,6 +228,28 @@ def test_refused(tmp_path: Path, name: str, number: int) -> None:
 
 def _files(folder: Path) -> dict[str, int]:
     return {str(file): file.stat().st_mtime_ns for file in folder.rglob("*")}
+
+
+def test_a_time_before_the_oldest_commit(tmp_path: Path) -> None:
+    """The oldest commit that is left is not the first one since then."""
+    table = fed(tmp_path)
+    table.checkpoint(0, 1, at=1)
+    for second in (-5, 0, 1):
+        start = datetime.fromtimestamp(EPOCH / 1000 + second, UTC).isoformat()
+        with pytest.raises(VersionsExpired, match="the first one that it has is version 2"):
+            plan_changes(table.uri, starting_timestamp=start)
+    start = datetime.fromtimestamp(EPOCH / 1000 + 2, UTC).isoformat()
+    found = plan_changes(table.uri, starting_timestamp=start)
+    assert found.versions is not None
+    assert found.versions.starting_version == 2
+
+
+def test_a_time_in_a_gap_of_the_log(tmp_path: Path) -> None:
+    table = fed(tmp_path)
+    table.checkpoint(1, 2, at=2)
+    start = datetime.fromtimestamp(EPOCH / 1000 + 1, UTC).isoformat()
+    with pytest.raises(VersionsExpired, match="the first one that it has is version 3"):
+        plan_changes(table.uri, starting_timestamp=start)
 
 
 def test_a_refused_feed_names_every_way_out(tmp_path: Path) -> None:

@@ -101,6 +101,30 @@ def test_an_interval_that_the_log_no_longer_knows(tables: Tables) -> None:
         tables.apply(**between(-9, 1))
 
 
+@pytest.mark.parametrize("start", [-9, 0, 1, 1.5])
+def test_an_interval_whose_beginning_the_log_no_longer_knows(tables: Tables, start: float) -> None:
+    """A repair of what is left would leave versions out; a fill begins at the watermark in any case."""
+    built(tables, 5)
+    tables.source.checkpoint(0, 1)
+    with pytest.raises(
+        VersionsExpired, match=r"first one that it has is version 2.*later starting_timestamp"
+    ):
+        tables.apply(**between(start, 4))
+    assert did(tables.apply(**between(2, 4))) == [("repair", 2, 3)]
+
+
+def test_a_fill_needs_no_version_before_the_watermark(tables: Tables) -> None:
+    built(tables, 2)
+    tables.source.checkpoint(0, 1, at=1)
+    assert did(tables.apply(**between(0, 4))) == [("apply", 3, 3)]
+
+
+def test_history_needs_no_version_before_its_load(tables: Tables) -> None:
+    built(tables, 5, TYPE_2, loaded_version=2)
+    tables.source.checkpoint(0, 1, at=1)
+    assert did(tables.apply(options=TYPE_2, **between(0, 4))) == [("repair", 3, 3)]
+
+
 # -- refusals -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("changes", "said"),

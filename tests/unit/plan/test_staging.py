@@ -336,6 +336,31 @@ def test_a_sink_whose_source_is_another_table_now(tables: Tables) -> None:
     assert "new staging table" not in refused.value.remedy
 
 
+def test_a_sink_whose_source_lost_a_column(tables: Tables) -> None:
+    """There is no target to load again."""
+    staged(tables, 7, 2, 2, batch="snapshot", committed=None)
+    committed(tables, 8, 2)
+    tables.source.alter(field_of("id"), operation="REPLACE COLUMNS")
+    tables.source.append()
+    with pytest.raises(SchemaChangeInRange) as refused:
+        tables.read(target=None)
+    for part in ("the versions before this one (ending_version)", "name a new staging table"):
+        assert part in refused.value.remedy
+    assert told(tables.read(target=None, ending_version=5)) == [("apply", 3, 5)]
+    tables.sealed(2)
+    with pytest.raises(SchemaChangeInRange) as refused:
+        tables.read()
+    assert "staging" not in refused.value.remedy
+
+
+def test_a_sink_is_no_target(tables: Tables) -> None:
+    staged(tables, 7, 2, 2, batch="snapshot", committed=None)
+    for _ in ("read", "committed"):
+        with pytest.raises(InvalidConfiguration, match="is the staging table of a sink"):
+            tables.apply(target=tables.staging.uri)
+        committed(tables, 8, 2)
+
+
 def test_nothing_that_happens_to_staging_takes_back_what_was_committed(tables: Tables) -> None:
     staged(tables, 7, 2, 2, batch="snapshot", committed=None)
     committed(tables, 8, 2)
