@@ -105,12 +105,12 @@ def test_an_interval_that_the_log_no_longer_knows(tables: Tables) -> None:
 def test_an_interval_whose_beginning_the_log_no_longer_knows(tables: Tables, start: float) -> None:
     """A repair of what is left would leave versions out; a fill begins at the watermark in any case."""
     built(tables, 5)
-    tables.source.checkpoint(0, 1)
+    tables.source.checkpoint(0, 1, at=2)
     with pytest.raises(
         VersionsExpired, match=r"first one that it has is version 2.*later starting_timestamp"
     ):
         tables.apply(**between(start, 4))
-    assert did(tables.apply(**between(2, 4))) == [("repair", 2, 3)]
+    assert did(tables.apply(**between(3, 4))) == [("repair", 3, 3)]
 
 
 def test_a_fill_needs_no_version_before_the_watermark(tables: Tables) -> None:
