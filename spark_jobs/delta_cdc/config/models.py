@@ -256,10 +256,12 @@ SOURCE_KEYS = (
 Keys = with_config(_STRICT)(TypedDict("Keys", _KEYS, total=False))  # type: ignore[operator]
 
 
+#: Settings of programs: messages do not show them.
+MAY_HAVE_SECRETS = ("conf", "storage_options", "kafka_options")
 #: Mappings whose values are always read as text.
 OF_TEXTS = (
     *(name for name in _OF_A_TABLE if name in INGEST and INGEST[name].kind.name == "texts"),
-    *("conf", "storage_options", "kafka_options"),
+    *MAY_HAVE_SECRETS,
 )
 
 

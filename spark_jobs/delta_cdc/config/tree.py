@@ -229,10 +229,11 @@ class _Composer(*_BASES):  # type: ignore[misc]
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
             item = "An alias (*…)" if isinstance(event, yaml.AliasEvent) else "An anchor (&…)"
             remedy = "put what several pipelines share into defaults or a group; quote a text that begins so."
-            raise Refused(place, f"{item} stands here: {shown(event.anchor)}.", remedy)
+            # Its name may be a secret without quotes.
+            raise Refused(place, f"{item} stands here.", remedy)
         if event.tag is not None:
             remedy = "remove it, or quote a text that begins so."
-            raise Refused(place, f"A tag stands here: {shown(event.tag)}.", remedy)
+            raise Refused(place, "A tag (!…) stands here.", remedy)
         if self._level > MOST_LEVELS:
             raise Refused(place, _TOO_DEEP, "write it flat.")
         self._level += 1

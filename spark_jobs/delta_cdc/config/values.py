@@ -61,7 +61,7 @@ def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: F
     for name, places in wrong.items():
         # Among the alternatives, the user probably meant the one that matches deepest.
         place, _ = max(places, key=itemgetter(1))
-        message = f"{name} of {where} is {shown(given[name])}."
+        message = f"{name} of {where} is {_shown(name, given[name])}."
         expected = models.expectations()[name]
         findings.add(place, message, f"give {expected}{_near(expected, given[name])}.")
     for name in set(_FORMS) & set(values) - set(wrong):
@@ -70,6 +70,15 @@ def check(given: dict[str, Any], nodes: dict[str, Node], where: str, findings: F
             wrong[name] = []
             findings.add(nodes[name].place, f"{name} of {where} is {shown(values[name])}.", remedy)
     return set(wrong)
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return a value for a message; of a mapping that may have a secret, only its form."""
+    if name not in models.MAY_HAVE_SECRETS:
+        return shown(value)
+    if not isinstance(value, dict):
+        return f"no mapping (type {type(value).__name__})"
+    return "a mapping with a value that is no text"
 
 
 def _errors(given: dict[str, Any]) -> list[Any]:

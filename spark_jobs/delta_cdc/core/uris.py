@@ -11,6 +11,8 @@ from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.core.storage_options import hadoop_uri
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
+#: The name of an object has no such part.
+_UP = re.compile(r"^(?!file:)[A-Za-z][A-Za-z0-9+.-]*://(?:.*/)?\.\.(?:/|\Z)", re.IGNORECASE | re.DOTALL)
 _NAME = re.compile(r"^[^/\\\s]+\Z")
 #: Other schemes of a storage -> its canonical scheme.
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
@@ -28,7 +30,13 @@ def canonical_uri(table: str) -> str:
     :raises TableNameUnresolved: for a catalog name such as ``main.sales.orders``
     :raises InvalidConfiguration: for an empty location or a scheme that cannot be read without Spark
     """
-    return file_uri(str(table).strip())
+    text = str(table).strip()
+    if "\0" in text or _UP.search(text):
+        raise InvalidConfiguration(
+            f"The location {text!r} has a part that no table's location can have: a NUL, or .. in a URI.",
+            remedy="write the location without it.",
+        )
+    return file_uri(text)
 
 
 def file_uri(text: str) -> str:
@@ -82,10 +90,19 @@ def is_name(table: str) -> bool:
     return False
 
 
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"{path} is no path: {error.strerror}.", remedy="correct the location."
+        ) from None
+
+
 def _local(text: str) -> str:
     if not text:
         raise InvalidConfiguration("A table's location is empty.", remedy="give a path or a URI.")
-    if "/" not in text and _NAME.match(text) and not Path(text).exists():
+    if "/" not in text and _NAME.match(text) and not _exists(text):
         raise TableNameUnresolved(
             f"{text} is a catalog name, and only a path or URI can be read without Spark.",
             remedy="give the table's location (DESCRIBE DETAIL shows it).",

@@ -48,22 +48,38 @@ _REFUSED = re.compile(
     r"status code: 40[13]\b|169\.254\.169\.254|[Cc]redential|AccessDenied|Forbidden|Permission denied"
     r"|\b(?:ExpiredToken|InvalidToken|TokenRefreshRequired|KMS\.\w+)\b"
 )
-#: Answers that say what is wrong with the location or the region, and what helps: no retry does.
-_WRONG = {
-    "has no such bucket or container": (
+#: What an answer says is wrong, and what helps. No retry does, except after a refusal.
+_WRONG: tuple[tuple[re.Pattern[str], type[DeltaCdcError], str, str], ...] = (
+    (
         re.compile(
             r"\b(?:NoSuchBucket|ContainerNotFound|InvalidBucketName)\b|The specified bucket does not exist"
         ),
+        InvalidConfiguration,
+        "has no such bucket or container",
         "correct the location, or create the bucket. If it exists, check endpoint and region.",
     ),
-    "is in another region, or at another endpoint": (
+    (
         re.compile(
             r"\b(?:AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraintException)\b"
             r"|redirect without LOCATION"
         ),
+        InvalidConfiguration,
+        "is in another region, or at another endpoint",
         "set region and endpoint of the bucket in the connection or in storage_options.",
     ),
-}
+    (
+        re.compile(r"\bUnknownIssuer\b"),
+        InvalidConfiguration,
+        "has a certificate of an authority that this process does not know",
+        "name a PEM file with your authorities in SSL_CERT_FILE, and import it into the trust store of Java.",
+    ),
+    (
+        re.compile(r"\bRequestTimeTooSkewed\b"),
+        StoreRefused,
+        "refused access",
+        "correct the clock of this machine.",
+    ),
+)
 #: What obstore raises if its own code breaks; neither is one of its errors.
 _PANICS = ("RustPanic", "PanicException")
 _QUERY = re.compile(r"\?[^\s\"']*")
@@ -318,9 +334,9 @@ class Storage:
         is_local = local_path(self.uri) is not None
         # The name of a table must not decide.
         answer = text.replace(self._prefix, "") if self._prefix else text
-        for what, (pattern, remedy) in {} if is_local else _WRONG.items():
+        for pattern, of, what, remedy in () if is_local else _WRONG:
             if pattern.search(answer):
-                return InvalidConfiguration(f"The storage of {self.uri} {what} ({text}).", remedy=remedy)
+                return of(f"The storage of {self.uri} {what} ({text}).", remedy=remedy)
         refused = isinstance(error, PermissionError) or kind in (
             "PermissionDeniedError",
             "UnauthenticatedError",

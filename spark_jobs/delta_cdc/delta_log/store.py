@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore
 
-# delta-rs needs these for its own commits; obstore rejects unknown keys.
+# delta-rs needs these for its own commits and requests; obstore rejects unknown keys.
 _DELTA_RS_ONLY = re.compile(
-    r"^(aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*)$",
+    r"^(aws_s3_locking_provider|aws_s3_allow_unsafe_rename|delta_dynamo_.*|aws_endpoint_url_dynamodb"
+    r"|aws_force_credential_load|aws_ec2_metadata_disabled|aws_s3_get_internal_server_error_retries"
+    r"|aws_(s3|sts)_pool_idle_timeout_seconds|object_store_concurrency_limit)$",
     re.IGNORECASE,
 )
 _DURATION = re.compile(r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|)\Z")
@@ -68,6 +70,14 @@ _ADDRESS = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _LAST_PORT = 65535
+#: The name of an account, and the domains of those that obstore knows, the one of most accounts first.
+_ACCOUNT = "azure_storage_account_name"
+_AZURE_DOMAINS = (
+    "dfs.core.windows.net",
+    "blob.core.windows.net",
+    "dfs.fabric.microsoft.com",
+    "blob.fabric.microsoft.com",
+)
 
 atexit.register(wait_for_threads)
 
@@ -95,13 +105,16 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
         "max_retries": _whole_number("max_retries", options.pop("max_retries", _MAX_RETRIES)),
         "retry_timeout": _duration("retry_timeout", options.pop("retry_timeout", _RETRY_TIMEOUT)),
     }
+    place = uri
     if is_s3(uri):
-        _refuse_address(uri, options, client or _client_of_environment(uri))
+        client = _with_http(uri, options, client)
         options = _with_endpoint_bucket(uri, options)
+    elif _cloud(uri) == "azure":
+        place, options = _with_host(uri, options)
     options, credentials = own_identity(uri, _cloud(uri), options)
     try:
         return from_url(
-            quoted(uri),
+            quoted(place),
             config=cast("Any", options or None),
             client_options=cast("Any", client or None),
             retry_config=cast("Any", retries),
@@ -110,7 +123,7 @@ def open_store(uri: str, storage_options: dict[str, str] | None = None) -> Objec
     except UnknownConfigurationKeyError as error:
         raise InvalidConfiguration(
             f"An option of the storage of {uri} is not known: {reason(error)}",
-            remedy="name the options as delta-rs does, for instance aws_region.",
+            remedy="name the options as obstore does, for instance aws_region; or leave it out.",
         ) from None
     except (BaseError, ValueError) as error:
         raise InvalidConfiguration(
@@ -161,16 +174,17 @@ def _variables() -> dict[str, str]:
     return {canonical_option(name): value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
-def _refuse_address(uri: str, options: Mapping[str, str], client: Mapping[str, str | bool]) -> None:
-    """Refuse the address of an S3-compatible store that cannot be one, or that the client may not use.
+def _with_http(uri: str, options: Mapping[str, str], client: dict[str, str | bool]) -> dict[str, str | bool]:
+    """Return the options of the HTTP client for the address of an S3-compatible store.
 
-    :param client: options of the HTTP client
-    :raises InvalidConfiguration: see above
+    Whoever writes ``http://`` wants no TLS: for Spark's file system this is enough, too.
+
+    :raises InvalidConfiguration: the address cannot be one, or ``allow_http`` is off
     """
     given_options = {canonical_option(name): value for name, value in options.items()}
     address = os.environ.get(_NARROW_ENDPOINT, given_options.get(_ENDPOINT, _variables().get(_ENDPOINT)))
     if address is None:
-        return
+        return client
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"] or 0) > _LAST_PORT:
         shown = re.sub(r"//[^/]*@", "//***@", address)
@@ -179,12 +193,38 @@ def _refuse_address(uri: str, options: Mapping[str, str], client: Mapping[str, s
             remedy="write it as https://host:port or http://host:port, without user, password or spaces, in "
             "the connection, in storage_options or in AWS_ENDPOINT_URL.",
         )
-    if match["scheme"].lower() == "http" and not is_true(str(client.get("allow_http", ""))):
+    if match["scheme"].lower() != "http":
+        return client
+    allowed = (client or _client_of_environment(uri)).get("allow_http")
+    if allowed is None:
+        return {**(client or _client_of_environment(uri)), "allow_http": True}
+    if not is_true(str(allowed)):
         raise InvalidConfiguration(
-            f"The address of the storage of {uri} is {address}, without TLS, and allow_http is not on.",
-            remedy="set allow_http to true in the connection or in storage_options, or the variable "
-            "AWS_ALLOW_HTTP; or use an address with https.",
+            f"The address of the storage of {uri} is {address}, without TLS, and allow_http is {allowed}.",
+            remedy="leave allow_http out, or use an address with https.",
         )
+    return client
+
+
+def _with_host(uri: str, options: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """Return a location on Azure, and its options, with which obstore reaches the host that the URI names.
+
+    obstore prefers the account of the options to that of the URI, and knows only the hosts of two clouds.
+    Spark reads the table at the host of the URI.
+    """
+    scheme, rest = uri.split("://", 1)
+    netloc, slash, path = rest.partition("/")
+    container, at, host = netloc.rpartition("@")
+    if not at:
+        return uri, options
+    others = {name: value for name, value in options.items() if canonical_option(name) != _ACCOUNT}
+    account, _, domain = host.lower().partition(".")
+    if domain in _AZURE_DOMAINS:
+        return uri, others
+    place = f"{scheme}://{container}@{account}.{_AZURE_DOMAINS[0]}{slash}{path}"
+    if not any(_client_name(name) == "endpoint" for name in others):
+        others["azure_endpoint"] = f"https://{host.replace('.dfs.', '.blob.', 1)}"
+    return place, others
 
 
 def _with_endpoint_bucket(uri: str, options: dict[str, str]) -> dict[str, str]:

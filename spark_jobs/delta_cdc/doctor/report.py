@@ -160,7 +160,7 @@ def _result_of(check: Check) -> Result:
         return check.look()
     except DeltaCdcError as error:
         return failed(f"{type(error).__name__}: {error.message}", error.remedy)
-    except Exception as error:  # noqa: BLE001 - report any failure, never crash
+    except BaseException as error:  # noqa: BLE001 - any failure, also a panic in Rust: it ends this thread only
         return failed(reason(error), "this was not expected here: please report it with this line.")
 
 

@@ -72,6 +72,8 @@ groups: {g: {}}¶pipelines: {p: {RIGHT, group: g, ▶schedule: null}} | in the g
 groups: {p: {}}¶pipelines: {▶p: {RIGHT}} | in no group, but a group has the same name. | add group: p
 ▶defaults: {} | There is no pipeline. | write pipelines:
 defaults: {dag_id: x, backfill: false}¶pipelines: {p: {RIGHT}, ▶q: {OTHER}} | be the DAG x. | put {name}
+defaults: {storage_options: {key: ▶[HUSH]}}¶pipelines: {p: {RIGHT}} | with a value that is no text | give
+defaults: {conf: ▶HUSH}¶pipelines: {p: {RIGHT}} | conf of defaults is no mapping (type str). | give
 defaults: {▶format_options: {sep: x}}¶pipelines: {p: {LOG, keys: k}} | 'sep' | format_options: null in the
 p: {RIGHT}, ▶p__backfill: {OTHER} | would both be the DAG p__backfill. | another name
 pipelines: {▶'a:b': {RIGHT}} | The DAG's id 'a:b' cannot be used. | set dag_id, or
@@ -89,12 +91,12 @@ p: {LOG, keys: id, ▶adapter_options: {op: x}} | adapter_options of 'plain' has
 p: {LOG, ▶insert_only: true, keys: id} | insert_only and keys are given | leave keys out
 p: {source: 'kafka://b:9092/t', log: /l, keys: id, limits: {▶max_files: 5}} | a topic | max_offsets
 p: {▶source: /files, log: /files/log, keys: id} | contains the other | use separate folders
-pipelines:¶  p: ▶&a {RIGHT}¶ | An anchor (&…) stands here: 'a'. | put what several pipelines share into
-pipelines:¶  p: ▶*a¶ | An alias (*…) stands here: 'a'. | put what several pipelines share
+pipelines:¶  p: ▶&a {RIGHT}¶ | An anchor (&…) stands here. | put what several pipelines share into
+pipelines:¶  p: ▶*a¶ | An alias (*…) stands here. | put what several pipelines share
 p: {RIGHT, glob: *▶.json} | It is no YAML: while scanning an alias | ':', '#', '{', '%' or '*' need
-p: {where: ▶!!python/object/apply:os.system [exit]} | A tag stands here: 'tag:yaml.org | remove it
-p: {where: ▶!env X} | A tag stands here: '!env'. | remove it, or quote
-▶!!set {a}¶ | A tag stands here | remove it
+p: {where: ▶!!python/object/apply:os.system [exit]} | A tag (!…) stands here. | remove it
+p: {where: ▶!env X} | A tag (!…) stands here. | remove it, or quote
+▶!!set {a}¶ | A tag (!…) stands here. | remove it
 pipelines:¶  p: {¶RIGHT,¶▶source: /o}¶ | 'source' is written twice, first in line 3. | keep one of them.
 pipelines:¶  p: {RIGHT}¶  ▶p: {RIGHT}¶ | 'p' is written twice, first in line 2. | keep one of them.
 p: {RIGHT, ? ▶[a] : b} | A key is no text. | write a name and a colon.
@@ -305,6 +307,22 @@ def test_nothing_is_parsed_behind_what_is_refused(tmp_path: Path, monkeypatch: p
         path.write_text(text)
         assert len(lint(path)) == 1
         assert len(seen) <= most
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["[HUSH]", "{a: HUSH}", "*HUSH", "!HUSH x", "&HUSH x", "HUSH\n    b: c", "'HUSH", "%HUSH", "@HUSH"],
+)
+@pytest.mark.parametrize("key", ["storage_options", "kafka_options", "conf", "storage_option"])
+def test_no_finding_shows_a_secret(tmp_path: Path, key: str, value: str) -> None:
+    """Airflow shows findings as errors of a DAG file, and CI in a public log."""
+    path = tmp_path / "p.yaml"
+    path.write_text(
+        f"defaults: {{{key}: {{a.password: {value}}}}}\np: {{source: /s, target: /t, keys: id}}\n"
+    )
+    found = lint(path)
+    assert found
+    assert "HUSH" not in "\n".join(map(str, found))
 
 
 def test_mappings_have_paths_in_the_place_of_lines() -> None:

@@ -236,6 +236,7 @@ def test_refused_access_is_not_a_missing_table(store: HttpStore, table: LogTable
         ((404, "NoSuchBucket"), InvalidConfiguration, "has no such bucket"),
         ((400, "AuthorizationHeaderMalformed"), InvalidConfiguration, "is in another region"),
         ((301, "PermanentRedirect"), InvalidConfiguration, "is in another region"),
+        ((403, "RequestTimeTooSkewed"), StoreRefused, "the clock of this machine"),
         ((400, "InvalidRequest"), StoreUnavailable, "did not answer, or answered with an error"),
     ],
 )

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import obstore
 import pytest
+from obstore.exceptions import BaseError
 
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.delta_log.store import open_store, quoted
 from tests.support.empty_store import EmptyStore
+from tests.support.http_store import HttpStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +49,19 @@ def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     ("location", "error"),
     [
         *((name, TableNameUnresolved) for name in ("orders", "sales.orders", "main.sales.orders")),
-        *((location, InvalidConfiguration) for location in ("", "  ", "hdfs://host/x")),
+        *(
+            (location, InvalidConfiguration)
+            for location in (
+                "",
+                "  ",
+                "hdfs://host/x",
+                "s3://lake/a/../b",
+                "s3://lake/..",
+                "/a\0b",
+                "a\0b",
+                300 * "a",
+            )
+        ),
     ],
 )
 def test_what_cannot_be_read_without_spark_is_refused(location: str, error: type[Exception]) -> None:
@@ -108,15 +122,48 @@ def test_an_address(address: str) -> None:
     assert open_store("s3://lake/x", {"endpoint": address}) is not None
 
 
-def test_an_address_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """obstore refuses it only at the first request, and after all tries."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store:9000")
-    for options in ({}, {"timeout": "3s"}, {"allow_http": "false"}):
-        with pytest.raises(InvalidConfiguration, match="allow_http is not on"):
-            open_store("s3://lake/x", options)
-    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    for options in ({}, {"timeout": "3s"}):
-        assert open_store("s3://lake/x", options) is not None
+def test_an_address_without_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For Spark's file system, too, the address alone decides."""
+    with HttpStore(tmp_path) as server:
+        for name, value in server.options().items():
+            if name.lower() not in ("allow_http", "aws_allow_http"):
+                monkeypatch.setenv(name.upper(), value)
+        for options in ({}, {"timeout": "3s"}, {"endpoint": server.endpoint}, {"allow_http": "true"}):
+            store = open_store("s3://lake/x", options)
+            assert store is not None
+            assert not list(obstore.list(store))
+        with pytest.raises(InvalidConfiguration, match="allow_http is False"):
+            open_store("s3://lake/x", {"allow_http": "false"})
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        ("other.dfs.core.windows.net", "other.blob.core.windows.net/c/t/x"),
+        ("other.blob.core.windows.net", "other.blob.core.windows.net/c/t/x"),
+        ("onelake.dfs.fabric.microsoft.com", "onelake.blob.fabric.microsoft.com/c/t/x"),
+        ("other.dfs.core.usgovcloudapi.net", "other.blob.core.usgovcloudapi.net/c/t/x"),
+        ("other.dfs.core.chinacloudapi.cn", "other.blob.core.chinacloudapi.cn/c/t/x"),
+        ("other.z12.dfs.storage.azure.net", "other.z12.blob.storage.azure.net/c/t/x"),
+        ("other.privatelink.dfs.core.windows.net", "other.privatelink.blob.core.windows.net/c/t/x"),
+    ],
+)
+@pytest.mark.parametrize("name", ["azure_storage_account_name", "ACCOUNT_NAME", None])
+def test_the_account_is_that_of_the_location(host: str, asked: str, name: str | None) -> None:
+    """Not the one of a connection for several accounts: Spark reads the table of the location."""
+    options = {"azure_storage_account_key": "bm90", "max_retries": "0", "proxy_url": "http://127.0.0.1:9"}
+    store = open_store(f"abfss://c@{host}/t", options | ({} if name is None else {name: "mine"}))
+    assert store is not None
+    with pytest.raises(BaseError, match=f"HEAD https://{asked}"):
+        obstore.head(store, "x")
+
+
+def test_an_endpoint_of_azure_that_is_given() -> None:
+    options = {"azure_endpoint": "https://store.example/", "account_key": "bm90", "max_retries": "0"}
+    store = open_store("abfss://c@mine.dfs.example/t", {**options, "proxy_url": "http://127.0.0.1:9"})
+    assert store is not None
+    with pytest.raises(BaseError, match=r"HEAD https://store\.example/c/t/x"):
+        obstore.head(store, "x")
 
 
 def test_a_certificate_that_is_none() -> None:
