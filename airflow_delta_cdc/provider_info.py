@@ -27,7 +27,7 @@ _DELTA_FIELDS = {
     "endpoint_url": _field(
         "S3: endpoint URL", "Address of a store that is not Amazon's. You can use the field Host instead."
     ),
-    "allow_http": _field("Allow HTTP", "Allow an endpoint without TLS.", kind="boolean"),
+    "allow_http": _field("Allow HTTP", "A host without a scheme has no TLS.", kind="boolean"),
     "virtual_hosted_style": _field(
         "S3: virtual hosted style", "Whether the bucket is in the host's name.", kind="boolean"
     ),

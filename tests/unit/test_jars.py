@@ -7,7 +7,7 @@ import os
 import pwd
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -198,7 +198,7 @@ def test_a_user_without_a_home_is_named(monkeypatch: pytest.MonkeyPatch, variabl
         jars.cache_home()
 
 
-def test_the_command_also_keeps_the_engine(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_also_keeps_the_engine(home: Path, capfd: Any) -> None:
     """So an image needs no write access to its cache later."""
     folder = fill(home)
     assert main(["jars"]) == 0

@@ -137,7 +137,7 @@ def test_an_address_without_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("host", "asked"),
+    ("host", "requested"),
     [
         ("other.dfs.core.windows.net", "other.blob.core.windows.net/c/t/x"),
         ("other.blob.core.windows.net", "other.blob.core.windows.net/c/t/x"),
@@ -149,12 +149,12 @@ def test_an_address_without_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ],
 )
 @pytest.mark.parametrize("name", ["azure_storage_account_name", "ACCOUNT_NAME", None])
-def test_the_account_is_that_of_the_location(host: str, asked: str, name: str | None) -> None:
+def test_the_account_is_that_of_the_location(host: str, requested: str, name: str | None) -> None:
     """Not the one of a connection for several accounts: Spark reads the table of the location."""
     options = {"azure_storage_account_key": "bm90", "max_retries": "0", "proxy_url": "http://127.0.0.1:9"}
     store = open_store(f"abfss://c@{host}/t", options | ({} if name is None else {name: "mine"}))
     assert store is not None
-    with pytest.raises(BaseError, match=f"HEAD https://{asked}"):
+    with pytest.raises(BaseError, match=f"HEAD https://{requested}"):
         obstore.head(store, "x")
 
 

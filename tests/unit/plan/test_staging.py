@@ -346,7 +346,7 @@ def test_a_sink_whose_source_lost_a_column(tables: Tables) -> None:
         tables.read(target=None)
     for part in ("the versions before this one (ending_version)", "name a new staging table"):
         assert part in refused.value.remedy
-    assert told(tables.read(target=None, ending_version=5)) == [("apply", 3, 5)]
+    assert tables.read(target=None, ending_version=5).versions == VersionRange(3, 5)
     tables.sealed(2)
     with pytest.raises(SchemaChangeInRange) as refused:
         tables.read()
