@@ -188,8 +188,8 @@ async def status_async(
     """
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     log = DeltaLog(target, storage_options)
-    found = await reconcile_async(log, pipeline, declared=collects)
-    recorded = await arrived(log, pipeline, found)
+    newest = await reconcile_async(log, pipeline, declared=collects)
+    recorded = await arrived(log, pipeline, newest)
     if recorded is not None and is_ingested(recorded):
         return await _ingested(log.uri, pipeline, recorded, storage_options, now)
     seal = recorded.seal if recorded is not None else None
@@ -208,7 +208,7 @@ async def status_async(
         return Status(pipeline=pipeline, target=log.uri, source=source, findings=(text,))
     if recorded is None or seal is None or source_log is None or state is None:
         state_text = "the table is empty and has no seal"
-        if found is not None and found.seal is not None:
+        if newest is not None and newest.seal is not None:
             state_text = "the first batch of the sink is not committed yet"
         elif recorded is None:
             state_text = "there is no table yet"
