@@ -80,7 +80,7 @@ def test_the_doctor_leaves_nothing_on_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("writer", "mode"), [("slice", 0o644), ("result", 0o644), ("engine", 0o600), ("name", 0o600)]
+    ("writer", "mode"), [("slice", 0o644), ("result", 0o644), ("engine", 0o644), ("name", 0o600)]
 )
 def test_who_may_read_it(writer: str, mode: int, tmp_path: Path) -> None:
     WRITERS[writer](tmp_path / "made here" / "wanted")
