@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from delta_cdc.core import private_files
-from delta_cdc.core.errors import StoreUnavailable
+from delta_cdc.core.errors import EnvironmentNotReady, StoreUnavailable
+from delta_cdc.launch.environment import driver_variables
 from delta_cdc.launch.run_folder import LOG_AGE, PREFIX, run_folder, sweep
 
 #: A worker that writes a secret and a log, starts a process that may outlive it, and waits.
@@ -123,6 +125,49 @@ def test_a_machine_without_a_temporary_folder(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
     with pytest.raises(StoreUnavailable, match="set TMPDIR"), run_folder():
         pass
+
+
+@pytest.mark.parametrize(
+    ("theirs", "locale"),
+    [
+        ({}, "C.UTF-8"),
+        ({"LANG": "C"}, "C.UTF-8"),
+        ({"LANG": "de_DE.UTF-8", "LC_ALL": "POSIX"}, "C.UTF-8"),
+        ({"LANG": "de_DE.UTF-8"}, None),
+        ({"LC_CTYPE": "C.UTF-8", "LANG": "C"}, None),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Java does not read the locale for this")
+def test_java_reads_names_of_files_in_utf_8(theirs: dict[str, str], locale: str | None) -> None:
+    assert driver_variables(theirs).get("LC_ALL") == locale
+
+
+def test_a_machine_whose_name_has_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in some containers: Spark would not start."""
+    assert "SPARK_LOCAL_IP" not in driver_variables({})
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
+    assert driver_variables({})["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert "SPARK_LOCAL_IP" not in driver_variables({"SPARK_LOCAL_IP": "10.0.0.1"})
+
+
+def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 123456)
+    with pytest.raises(EnvironmentNotReady, match="user id 123456 has no name"):
+        driver_variables({})
+
+
+def test_a_temporary_folder_without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's error would be that of a library for compression."""
+    with run_folder() as folder:
+        assert folder.environment({})["TMPDIR"]
+        mounted = os.statvfs(folder.path)
+
+        class NoExec:
+            f_flag = mounted.f_flag | os.ST_NOEXEC
+
+        monkeypatch.setattr(os, "statvfs", lambda path: NoExec())
+        with pytest.raises(EnvironmentNotReady, match="noexec"):
+            folder.environment({})
 
 
 def test_the_jvm_keeps_its_temporary_files_there(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def table(rows: DataFrame, keys: Sequence[str], limit: int, *, wide: bool = Fals
     right = [isinstance(schema[name].dataType, T.NumericType) for name in names]
     cells = [[cell(value, text) for value, text in zip(row, texts, strict=True)] for row in values_]
     header = [clipped(name, WIDEST) for name in names]
-    return list(aligned(header, cells, right)), counts_text(observation.get, limit)
+    return list(aligned(header, cells, right)), counts_text(_counts(rows, observation), limit)
 
 
 def cell(value: str | None, is_text: bool) -> str:
@@ -181,7 +181,7 @@ def write(
             part.replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return counts_text(observation.get, limit)
+    return counts_text(_counts(rows, observation), limit)
 
 
 def csv_line(names: Iterable[str]) -> str:
@@ -230,6 +230,16 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Observation]:
     observation = Observation()
     kinds = [F.count_if(F.col(CHANGE_TYPE) == name).alias(name) for name in _CHANGE_TYPES]
     return rows.observe(observation, *kinds), observation
+
+
+def _counts(rows: DataFrame, observation: Observation) -> Mapping[str, int]:
+    """Return what was observed; where Spark finds while planning that there is no row, it observes nothing."""
+    try:
+        return observation.get
+    except Exception:  # noqa: BLE001 - Java's assertion has no class of its own in Python
+        if not rows.isEmpty():
+            raise
+        return {}
 
 
 def counts_text(by_type: Mapping[str, int], limit: int | None) -> str:

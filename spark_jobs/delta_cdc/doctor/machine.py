@@ -24,6 +24,7 @@ from delta_cdc.launch.environment import (
     java_binary,
     parse_java_version,
     pyspark_versions,
+    refuse_noexec,
     spark_home,
     unknown_java,
 )
@@ -184,6 +185,7 @@ def temporary_folder() -> Result:
         folder = Path(tempfile.gettempdir())
     except OSError as error:
         return failed(f"no temporary folder can be written: {error}", "set TMPDIR to a folder that can be.")
+    refuse_noexec(folder)
     return _writable(folder, "make room or set TMPDIR to another folder.")
 
 

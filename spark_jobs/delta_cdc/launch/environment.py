@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pwd
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -122,6 +124,47 @@ def child_environment(*, driver_here: bool = True) -> dict[str, str]:
     if not driver_here:
         return home
     return {**home, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+
+
+def driver_variables(theirs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables without which a driver on this machine would not start, or not find files.
+
+    - Java reads names of files by the locale, and without one, as in many images, only in ASCII.
+    - Spark looks for an address of the machine's name, which a container need not have.
+
+    :param theirs: the driver's environment otherwise
+    :raises EnvironmentNotReady: the user of this process has no name, which Hadoop needs
+    """
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        raise EnvironmentNotReady(
+            f"The user id {os.geteuid()} has no name on this machine, and Spark does not start without one.",
+            remedy="add a line for it to /etc/passwd, as the entry point of Airflow's image does.",
+        ) from None
+    found = {}
+    locale = next(filter(None, (theirs.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))), "C")
+    if sys.platform == "linux" and str(locale).upper() in ("C", "POSIX"):
+        found["LC_ALL"] = "C.UTF-8"
+    if not any(theirs.get(name) for name in ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")):
+        try:
+            socket.getaddrinfo(socket.gethostname(), None)
+        except OSError:
+            found["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return found
+
+
+def refuse_noexec(folder: Path) -> None:
+    """Refuse a temporary folder from which no library can be loaded.
+
+    :raises EnvironmentNotReady: see above
+    """
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise EnvironmentNotReady(
+            f"The temporary folder {folder} is on a file system that is mounted with noexec, and Spark loads "
+            "its libraries for compression from there.",
+            remedy="set TMPDIR to a folder of another file system.",
+        )
 
 
 def java_binary() -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import StoreUnavailable
+from delta_cdc.launch.environment import driver_variables, refuse_noexec
 from delta_cdc.launch.processes import locked
 
 if TYPE_CHECKING:
@@ -61,10 +62,13 @@ class RunFolder:
         Spark's folders for shuffles and caches are among them, unless the user names others.
 
         :param theirs: the driver's environment otherwise
+        :raises EnvironmentNotReady: no driver can start here
         """
+        refuse_noexec(self.temporary)
         option = f'"-Djava.io.tmpdir={self.temporary}"'
         # If an option has two values, the JVM uses the last one.
         return {
+            **driver_variables(theirs),
             "TMPDIR": str(self.temporary),
             _JVM_OPTIONS: " ".join(filter(None, (option, theirs.get(_JVM_OPTIONS)))),
         }

@@ -93,6 +93,14 @@ def test_a_table_that_is_cut_says_of_how_many(spark: SparkSession, table: str, c
     assert lines[-1].startswith("the first 2 of 6 rows (insert 3, ")
 
 
+@pytest.mark.parametrize("form", ["json", "csv", "table"])
+def test_a_filter_that_no_row_passes(spark: SparkSession, table: str, form: str, capsys: Said) -> None:
+    """Spark then observes nothing."""
+    assert spark is not None
+    assert _run("--format", form, "--where", "false", "--key", "id", table=table) == 0
+    assert "0 rows" in "".join(capsys.readouterr())
+
+
 def test_forms_for_programs(spark: SparkSession, table: str, tmp_path: Path, capsys: Said) -> None:
     """All rows, in the order of the table, each value whole. Twice the count would be a source read twice."""
     expected = read_changes(spark, table, starting_version=1).schema.names
