@@ -172,7 +172,9 @@ def test_a_temporary_folder_without_programs(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_jvm_keeps_its_temporary_files_there(tmp_path: Path) -> None:
     with run_folder() as folder:
-        given = folder.environment({"SPARK_SUBMIT_OPTS": "-Djava.io.tmpdir=/mine", "TMPDIR": "/other"})
+        given = folder.environment(
+            {"SPARK_SUBMIT_OPTS": "-Djava.io.tmpdir=/mine", "TMPDIR": "/other", "LANG": "C.UTF-8"}
+        )
     ours = str(folder.path / "tmp")
     assert given == {"TMPDIR": ours, "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={ours}" -Djava.io.tmpdir=/mine'}
 

@@ -233,10 +233,10 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Observation]:
 
 
 def _counts(rows: DataFrame, observation: Observation) -> Mapping[str, int]:
-    """Return what was observed; where Spark finds while planning that there is no row, it observes nothing."""
+    """Return what was observed: nothing, where Spark finds while planning that there is no row."""
     try:
         return observation.get
-    except Exception:  # noqa: BLE001 - Java's assertion has no class of its own in Python
+    except Exception:
         if not rows.isEmpty():
             raise
         return {}
