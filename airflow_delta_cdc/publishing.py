@@ -18,6 +18,7 @@ from airflow_delta_cdc.compat import partition_events
 from airflow_delta_cdc.failures import described
 from airflow_delta_cdc.jobs import source_of
 from airflow_delta_cdc.metrics import emit_run
+from delta_cdc.core import left_out
 from delta_cdc.core.errors import TableNotFound, TablesFailed, TablesRefused
 from delta_cdc.core.metrics import is_late
 from delta_cdc.core.options import APPLY
@@ -300,6 +301,8 @@ def _warnings(result: Outcome, rules: Mapping[str, ValueRule]) -> Iterator[str]:
         if is_set_aside and number == quarantined:
             # The warning above is about all of them.
             quarantined = 0
+    if names := left_out.columns_in(result.counts):
+        yield f"{left_out.sentence(names)}\nRemedy: {left_out.REMEDY}"
     if quarantined:
         noun = "record" if is_log else "event"
         yield (f"{where_rows_are(quarantined, table, noun)}\nRemedy: {then_repair(is_log=is_log)}")

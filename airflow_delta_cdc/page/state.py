@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_delta_cdc.page.errors import ERROR_KEY
 from airflow_delta_cdc.page.memo import Memo
+from delta_cdc.core import left_out
 from delta_cdc.core.quarantine import then_repair, where_rows_are
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.value_rules import broken_in
@@ -38,13 +39,23 @@ _OF_ONE = (
     "as_of",
     "in_quarantine",
     "rules",
+    "left_out",
     "differing",
     "findings",
     "hidden",
 )
 #: Figures that are unknown after a failed run which did not publish them. Others stay true: versions that are
 #: applied, and how long the oldest change that is not applied has waited.
-_OF_LAST_RUN = ("rows", "quarantined", "in_quarantine", "rules", "differing", "lag_versions", "lag_bytes")
+_OF_LAST_RUN = (
+    "rows",
+    "quarantined",
+    "in_quarantine",
+    "rules",
+    "left_out",
+    "differing",
+    "lag_versions",
+    "lag_bytes",
+)
 #: Before its readable range ends, a pipeline is listed as expiring for this long.
 _WARNED = timedelta(days=2)
 _FINISHED = ("success", "failed")
@@ -341,6 +352,7 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
         found["rows"] = {name: _number(counts.get(name)) for name in _ROWS}
         found["in_quarantine"] = list(_in_quarantine(published))
         found["quarantined"] = sum(one["rows"] for one in found["in_quarantine"])
+        found["left_out"] = left_out.columns_in({**of_ingest, **counts})
         found["rules"] = {name: _number(count) for name, count in broken_in(counts)}
         found["differing"] = _differing(published.get("shadow"))
     then = _moment(found["as_of"])
@@ -621,7 +633,7 @@ def _shown(
     if last is not None and last.figures:
         shown |= {
             name: last.figures[name]
-            for name in ("rows", "quarantined", "in_quarantine", "rules", "differing")
+            for name in ("rows", "quarantined", "in_quarantine", "rules", "left_out", "differing")
             if name in last.figures
         }
     if last is not None and last.state in ("failed", "retrying", "hidden"):
@@ -755,6 +767,8 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
             "text": "The last run put " + where_rows_are(one["rows"], one["table"]),
             "remedy": then_repair(is_log=one["is_log"]),
         }
+    if names := item.get("left_out"):
+        yield {"level": "warning", "text": left_out.sentence(names), "remedy": left_out.REMEDY}
     for name, number in item.get("rules", {}).items():
         yield {
             "level": "warning",

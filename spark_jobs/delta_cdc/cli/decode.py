@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import json_object
+from delta_cdc.core import left_out
 from delta_cdc.core.adapters import IGNORE
 from delta_cdc.core.errors import ColumnNotFound, InvalidConfiguration, SourceUnreadable
 from delta_cdc.core.reader_options import is_true
@@ -18,7 +19,6 @@ from delta_cdc.delta_log.table import run_sync
 from delta_cdc.ingest import adapters, ddl, formats, local
 from delta_cdc.ingest.adapters.guess import likely_adapter
 from delta_cdc.ingest.batch import COLUMNS, OP, POSITION, RAW, REASON, SEQUENCE
-from delta_cdc.ingest.layout import dropped_text
 from delta_cdc.ingest.reading import Reading
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.records.compression import FIRST_BYTES, flaw
@@ -83,7 +83,7 @@ def _decode(arguments: argparse.Namespace) -> int:
     if columns:
         print("\nColumns of the change log:\n" + grid([{"column": n, "type": t} for n, t in columns.items()]))
     if dropped:
-        print(f"\n{dropped_text(dropped)}.")
+        print(f"\n{left_out.sentence(dropped)} Remedy: {left_out.REMEDY}")
     if events:
         print(f"\nEvents{'' if len(events) <= arguments.rows else f' (the first {arguments.rows})'}:")
         print(grid([_shown(row, columns) for row in events[: arguments.rows]]))

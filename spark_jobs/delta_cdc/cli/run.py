@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import refuse, single_driver
 from delta_cdc.cli.work import jobs_of, takes_work, working
+from delta_cdc.core import left_out
 from delta_cdc.core.quarantine import then_replay, where_rows_are
 from delta_cdc.core.text_table import grid, named_counts
 from delta_cdc.run.batch import run_batch
@@ -76,7 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _about_quarantine(result: PipelineResult, file: str) -> Iterator[str]:
-    """Yield where the rows are that the run put into quarantine, and what to do with them.
+    """Yield where the rows are that the run put into quarantine, what it left out, and what to do with them.
 
     :param file: the configuration, from which a replay takes the options; "" without one
     """
@@ -88,6 +89,9 @@ def _about_quarantine(result: PipelineResult, file: str) -> Iterator[str]:
             where = where_rows_are(count, table)
             remedy = then_replay(result.pipeline, table, file, is_log=is_log)
             yield f"{result.pipeline}: {where} Remedy: {remedy}"
+        names = left_out.columns_in(outcome.counts) if outcome is not None else []
+        if names:
+            yield f"{result.pipeline}: {left_out.sentence(names)} Remedy: {left_out.REMEDY}"
 
 
 def _row(result: PipelineResult) -> dict[str, Any]:

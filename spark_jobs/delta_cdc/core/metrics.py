@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from delta_cdc.core.value_rules import COUNT, broken_in
+from delta_cdc.core.value_rules import broken_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -156,7 +156,7 @@ def commit_samples(
     :param prefix: ``last_`` for the metrics of the newest commit
     """
     for kind, count in counts.items():
-        if kind not in _NOT_ROWS and not kind.startswith(COUNT):
+        if kind not in _NOT_ROWS and ":" not in kind:
             yield Sample(METRICS[f"{prefix}rows"], pipeline, count, kind)
     yield Sample(METRICS[f"{prefix}bytes_written"], pipeline, bytes_written)
     yield Sample(METRICS[f"{prefix}quarantined"], pipeline, counts.get("quarantined", 0))

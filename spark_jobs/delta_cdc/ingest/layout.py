@@ -15,7 +15,7 @@ from delta_cdc.ingest import infer
 from delta_cdc.ingest.types import STRING, VOID, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from delta_cdc.ingest.batch import Found
     from delta_cdc.ingest.record import Adapter
@@ -27,7 +27,6 @@ _RESERVED = (*LOG_COLUMNS, *METADATA_COLUMNS)
 
 
 #: The most columns that a warning lists.
-_MOST_SHOWN = 10
 
 
 class Layout(NamedTuple):
@@ -106,15 +105,6 @@ def dropped(
     names = (*excluded, *(name for name, _ in schema.fields))
     known = {*re.findall(r"\w+", options), *(name.lower() for name in names)}
     return tuple(sorted(name for name in seen if name.lower() not in known and not adapter.describes(name)))
-
-
-def dropped_text(names: Sequence[str]) -> str:
-    """Return a warning of columns that ``schema`` leaves out."""
-    shown = ", ".join(map(repr, names[:_MOST_SHOWN])) + (", …" if len(names) > _MOST_SHOWN else "")
-    return (
-        f"The option schema leaves out the column(s) {shown} of the records. To take them, add them to it; "
-        "otherwise list them in adapter_options, as except_column_list"
-    )
 
 
 def _split(

@@ -144,5 +144,6 @@ def test_a_warning_lists_the_columns_that_the_schema_leaves_out(
             log = str(tmp_path / f"{format_name}_log")
             done = ingest_changes(spark, str(landing), log, pipeline="p", format=format_name, **given)
             assert done.counts["events"] == 1
+            assert done.counts.get("left_out:price") == (1 if number == 0 else None)
             warned.append([one for one in caplog.messages if "leaves out the column(s) 'price' of" in one])
         assert [len(messages) for messages in warned] == [1, 0]

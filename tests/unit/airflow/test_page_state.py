@@ -32,6 +32,7 @@ from airflow_delta_cdc.page import queries, state
 from airflow_delta_cdc.page.declared import Declared, Explaining, declared, explaining
 from airflow_delta_cdc.page.errors import ERROR_KEY, on_task_instance_failed
 from airflow_delta_cdc.page.state import Dag, Event, Rights, Run, Stored, Task, Value
+from delta_cdc.core import left_out
 from delta_cdc.core.errors import NullKey
 
 NOW = datetime(2026, 3, 1, 3, 0, tzinfo=UTC)
@@ -221,6 +222,15 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
             "remedy": "correct the options or the records there (or deliver a file again, corrected, under "
             "its name), then start a run with mode repair and "
             'repair_quarantined (in code: repair={"quarantined": True}).',
+        },
+    ),
+    "of columns that schema leaves out": (
+        done(ingested={"counts": {"events": 3, "left_out:tier": 1}}, counts={"inserted": 3}),
+        {"state": "ok", "left_out": ["tier"]},
+        {
+            "level": "warning",
+            "text": "The option schema leaves out the column(s) 'tier' of the records.",
+            "remedy": left_out.REMEDY,
         },
     ),
     "of rows that break a rule": (

@@ -49,6 +49,14 @@ def test_rows_in_quarantine_for_another_reason_have_a_warning_of_their_own(recor
     assert others.startswith("orders: 5 events in quarantine, each with its reason: /now__quarantine.\n")
 
 
+def test_columns_that_the_schema_leaves_out(records: Records) -> None:
+    (line,) = warned(records, **{"events": 3, "left_out:tier": 1, "left_out:note": 1})
+    assert line.startswith(
+        "orders: The option schema leaves out the column(s) 'tier', 'note' of the records.\n"
+    )
+    assert "Records in the log do not get them later" in line
+
+
 def test_a_rule_that_the_task_no_longer_has(records: Records) -> None:
     (line,) = warned(records, **{"rule:gone": 2})
     assert line.startswith("orders: 2 row(s) break the rule gone.\nRemedy: ")

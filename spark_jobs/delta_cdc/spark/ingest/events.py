@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from delta_cdc.core import left_out
 from delta_cdc.core.adapters import DELETE, IGNORE, TRUNCATE, UPSERT
 from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS, OP, POSITION, RAW, SEQUENCE, SOURCE_TIMESTAMP
 from delta_cdc.core.errors import (
@@ -20,7 +21,6 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.text_table import plural
 from delta_cdc.ingest import batch
-from delta_cdc.ingest.layout import dropped_text
 from delta_cdc.spark import erased_keys
 from delta_cdc.spark.apply.refusals import LATE
 from delta_cdc.spark.apply.schema import lacking, widening
@@ -120,7 +120,9 @@ def prepared(
         if decoding.layout() == layout:
             break
     if names := decoding.dropped():
-        log.warning("%s: %s", spec.source_uri, dropped_text(names))
+        # For whoever calls the function in a session; a task warns by the counts.
+        log.warning("%s: %s Remedy: %s", spec.source_uri, left_out.sentence(names), left_out.REMEDY)
+        counts |= left_out.counts_of(names)
     problem = decoding.adapter.problem
     if problem is not None and not rows.where(F.col(_REASON) == problem.message).isEmpty():
         raise problem
