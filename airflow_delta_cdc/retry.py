@@ -21,7 +21,7 @@ _LATER: list[type[BaseException] | str] = [
 #: Errors, seconds until the next try, and the reason for the log.
 _RETRIED: list[tuple[Any, int, str]] = [
     (_SOON, 15, "another writer was faster, or the outcome is not known yet"),
-    (_LATER, 60, "the Spark application died, or a server or the object store did not answer"),
+    (_LATER, 60, "the Spark application died, or a server or the object store did not answer, or refused"),
     (TablesFailed, 60, "some tables failed, and a retry only does what is left"),
 ]
 

@@ -11,11 +11,8 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.core import codec
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, JobFailed
 from delta_cdc.core.option import COUNT, FLAG, KEYS, POSITIVE, PROJECTIONS
-from delta_cdc.core.storage_options import spark_storage
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.launch.run_folder import run_folder
 from delta_cdc.launch.session import get_session
-from delta_cdc.launch.storage_secrets import storage_confs
 from delta_cdc.planning.reconcile import reconcile
 from delta_cdc.planning.staging import arrived
 from delta_cdc.spark import named_errors
@@ -199,15 +196,12 @@ def session(
         # Parquet readers other than Spark no longer support its older default.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
-    with run_folder() as folder:
-        folder.keep_log = False
-        with storage_confs(spark_storage(storage_options, locations), folder.path) as of_storage:
-            confs |= {"quick_start": quick_start, "locations": locations, **of_storage, **extra}
-            spark = get_session(name, **confs)
-        try:
-            yield spark
-        finally:
-            spark.stop()
+    confs |= {"quick_start": quick_start, "locations": locations, **extra}
+    spark = get_session(name, storage_options=storage_options, **confs)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 @contextmanager

@@ -346,8 +346,8 @@ class Storage:
                 f"The storage of {self.uri} refused access ({text}).",
                 remedy="give the user of this process the right to read and list these files."
                 if is_local
-                else "check the credentials and the permissions (read and list) of the connection, or of "
-                "storage_options.",
+                else "check the credentials and the permissions (read and list) of the connection, of "
+                "storage_options or of the environment.",
             )
         checks = "the disk" if is_local else "endpoint and region of the connection"
         return StoreUnavailable(

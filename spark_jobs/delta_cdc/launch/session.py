@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import EnvironmentNotReady
+from delta_cdc.core.storage_options import is_s3, spark_storage
 from delta_cdc.launch.class_data_archive import ClassDataArchive, quoted
 from delta_cdc.launch.environment import (
     JAVA_OPTION_VARIABLES,
@@ -29,9 +30,10 @@ from delta_cdc.launch.jars import HOME_VARIABLE, cache_home, class_path
 from delta_cdc.launch.log_store import log_store_confs
 from delta_cdc.launch.run_folder import run_folder
 from delta_cdc.launch.spark_defaults import spark_default
+from delta_cdc.launch.storage_secrets import storage_confs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -39,6 +41,8 @@ CLASS_PATH = "spark.driver.extraClassPath"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Spark puts these before them, on the same command line.
 DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+#: With it, a user's ``s3://`` is what ``s3a://`` is.
+_S3_SCHEME, _S3_CLASS = "spark.hadoop.fs.s3.impl", "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 #: Confs of a job with few rows (:data:`delta_cdc.planning.size.TINY`). An apply compiles about 100 classes,
 #: with a compiler whose own classes no class-data archive holds.
@@ -148,6 +152,7 @@ def get_session(
     kafka: bool = False,
     locations: Iterable[str] = (),
     jars: bool = True,
+    storage_options: Mapping[str, str] | None = None,
     **extra: str,
 ) -> SparkSession:
     """Return a local Spark session with Delta's JARs and confs: this process's session, or a new one.
@@ -165,15 +170,18 @@ def get_session(
     :param kafka: also load the connector to Kafka
     :param locations: paths or URIs that you read or write. If one is on S3, the session loads the JARs for S3
     :param jars: False loads no JARs, because the caller provides its own class path
+    :param storage_options: options of the object store of the locations, as delta-rs names them; None takes
+        those of the environment
     :param extra: Spark confs. The function appends your class path and your JVM options to its own; if you
         set none, it appends those of ``spark-defaults.conf``
     :raises EnvironmentNotReady: Java is missing or too old, or the JARs cannot be resolved
     """
+    places = list(locations)
     ours = embedded_confs(
         cores,
         quick_start=quick_start,
         kafka=kafka,
-        locations=locations,
+        locations=places,
         jars=jars,
         more_jars=spark_default(CLASS_PATH, extra),
         java_options=spark_default(JAVA_OPTIONS, extra),
@@ -183,22 +191,25 @@ def get_session(
     open_folders = ExitStack()
     folder = open_folders.enter_context(run_folder())
     atexit.register(open_folders.close)
-    confs = {
-        **ours,
-        **of_log_store,
-        "spark.sql.warehouse.dir": str(folder.path / "warehouse"),
-        **extra,
-        CLASS_PATH: ours[CLASS_PATH],
-        JAVA_OPTIONS: ours[JAVA_OPTIONS],
-    }
     os.environ.update(child_environment())
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(app_name)
-    for key, value in confs.items():
-        builder = builder.config(key, value)
-    with variables(folder.environment(os.environ)):
-        return builder.getOrCreate()
+    with storage_confs(spark_storage(storage_options, places), folder.path) as of_storage:
+        confs = {
+            **ours,
+            **of_log_store,
+            **of_storage,
+            **({_S3_SCHEME: _S3_CLASS} if any(map(is_s3, places)) else {}),
+            "spark.sql.warehouse.dir": str(folder.path / "warehouse"),
+            **extra,
+            CLASS_PATH: ours[CLASS_PATH],
+            JAVA_OPTIONS: ours[JAVA_OPTIONS],
+        }
+        for key, value in confs.items():
+            builder = builder.config(key, value)
+        with variables(folder.environment(os.environ)):
+            return builder.getOrCreate()
 
 
 def engine_zip(directory: Path | None = None) -> Path:

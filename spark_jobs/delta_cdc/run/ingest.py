@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
+from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.requests import IngestRequest
 from delta_cdc.core.spec import IngestSpec, JobResult, SourceFile
 from delta_cdc.core.text_table import plural
@@ -222,8 +223,11 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         )
         if done.left:
             self.say(f"The next run takes the rest: {counted(done.left)}.")
-        if self.request.replay and done.counts.get("events"):
-            self.say("The next run applies these events to the targets of the log.")
+        if self.request.replay:
+            if done.counts.get("events"):
+                self.say("The next run applies these events to the targets of the log.")
+            held = quarantine_of(self.written_table())
+            self.say(f"What is still no event stays in {held}, with its reason.")
         return replace(done, then=then)
 
     async def _earlier(self, plan: IngestPlan) -> Sealed:

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 _COMMAND = "import sys; from delta_cdc.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-def said(lake: Lake, *arguments: str) -> str:
+_SESSION = """
+import sys
+from delta_cdc import get_session
+spark = get_session(locations=sys.argv[1:], quick_start=True)
+for uri in sys.argv[1:]:
+    print(spark.read.format("delta").load(uri).count())
+"""
+
+
+def said(lake: Lake, *arguments: str, command: str = _COMMAND) -> str:
     """Run a command in a process of its own, and return what it printed."""
     environment = {
         **os.environ,
@@ -34,7 +43,7 @@ def said(lake: Lake, *arguments: str) -> str:
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", _COMMAND, *arguments],
+        [sys.executable, "-c", command, *arguments],
         capture_output=True, text=True, check=False, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -51,6 +60,15 @@ def test_the_changes_of_a_table(lake: Lake) -> None:
         )
     found = said(lake, "changes", lake.uri("t"), "--from", "1", "--format", "json")
     assert [json.loads(line)["id"] for line in found.splitlines()] == [2, 3]
+
+
+@pytest.mark.slow
+def test_a_session_of_ones_own(lake: Lake) -> None:
+    """It reads what the environment names, by either scheme."""
+    data = pa.table({"id": pa.array([1, 2], pa.int64())})
+    write_deltalake(lake.uri("own"), data, storage_options=lake.direct)  # type: ignore[call-overload]
+    uri = lake.uri("own")
+    assert said(lake, uri, uri.replace("s3://", "s3a://"), command=_SESSION).split() == ["2", "2"]
 
 
 @pytest.mark.slow
