@@ -10,6 +10,7 @@ from delta_cdc.core.adapters import OFFSET, orders_by_offset
 from delta_cdc.core.errors import InvalidConfiguration, OffsetsExpired, StoreUnavailable, TopicReplaced
 from delta_cdc.core.kafka_options import isolation_level
 from delta_cdc.core.spec import OffsetRange
+from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.ingest_batches import Chosen, partition_name
 from delta_cdc.planning.quarantine import newest_seal
@@ -17,13 +18,16 @@ from delta_cdc.planning.taken_files import INGESTED, beside
 from delta_cdc.planning.topics import Looks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from delta_cdc.core.requests import IngestRequest
     from delta_cdc.planning.ingest_batches import Standing
     from delta_cdc.planning.topics import Bounds
 
     Key = tuple[str, int]
+
+#: Partitions with lost records that an error names.
+_MOST_NAMED = 3
 
 
 async def choose(request: IngestRequest, standing: Standing, looks: Looks | None = None) -> Chosen:
@@ -68,7 +72,7 @@ def chosen(
     _refuse_replaced(request, positions, standing.topics, bounds, ids, unfinished)
     topics = {topic for topic, _ in positions}
     starts: dict[Key, int] = {}
-    notes = []
+    lost: list[tuple[Key, int, int]] = []
     for key, bound in bounds.items():
         position = positions.get(key)
         if position is None and bound.starting is not None:
@@ -79,11 +83,12 @@ def chosen(
             if known is None and key[0] in topics:
                 known = 0
             if known is not None and known < bound.earliest:
-                notes.append(_expired(request, key, known, bound.earliest))
+                lost.append((key, known, bound.earliest))
         else:
             starts[key] = max(position, bound.earliest)
             if position < bound.earliest:
-                notes.append(_expired(request, key, position, bound.earliest))
+                lost.append((key, position, bound.earliest))
+    notes = _expired(request, lost)
     available = {key: max(0, bounds[key].end - start) for key, start in starts.items()}
     shares = _spread(available, request.max_offsets)
     ranges = tuple(
@@ -93,11 +98,11 @@ def chosen(
     )
     rest = sum(available.values()) - sum(shares.values())
     if not any(shares.values()):
-        return Chosen(None, tuple(notes), looked=len(bounds))
+        return Chosen(None, notes, looked=len(bounds))
     _refuse_added(request, standing, bounds)
     return Chosen(
         "ingest",
-        tuple(notes),
+        notes,
         offsets=ranges,
         left={"offsets": rest} if rest else {},
         looked=len(bounds),
@@ -128,17 +133,18 @@ async def recorded(
             remedy="wait for the end of the transaction, and run again; or set isolation.level to "
             "read_uncommitted again.",
         )
-    found, notes = [], []
+    found: list[OffsetRange] = []
+    lost: list[tuple[Key, int, int]] = []
     for one in batch:
         key = one.topic, one.partition
         bound = bounds.get(key)
         earliest = one.ending_offset if bound is None else min(bound.earliest, one.ending_offset)
         if earliest > one.starting_offset:
-            notes.append(_expired(request, key, one.starting_offset, earliest))
+            lost.append((key, one.starting_offset, earliest))
         found.append(_range(standing, key, max(one.starting_offset, earliest), one.ending_offset))
     return Chosen(
         "ingest",
-        tuple(notes),
+        _expired(request, lost),
         offsets=tuple(found),
         looked=len(bounds),
         topics={**known, **ids},
@@ -315,19 +321,27 @@ def _replaced(reason: str) -> TopicReplaced:
     )
 
 
-def _expired(request: IngestRequest, key: Key, position: int, earliest: int) -> str:
-    topic, partition = key
-    lost = (
-        f"Records {position} to {earliest - 1} of partition {partition} of topic {topic} are gone, and "
-        f"pipeline {request.pipeline} had not ingested them"
+def _expired(request: IngestRequest, lost: Sequence[tuple[Key, int, int]]) -> tuple[str, ...]:
+    """Return a note for each partition whose records are gone.
+
+    :param lost: partition, its first record that was not taken, and its earliest record
+    :raises OffsetsExpired: some are gone, and ``on_expired`` is ``fail``; the message names the first ones,
+        and how many there are in all
+    """
+    gone = [
+        f"Records {position} to {earliest - 1} of partition {partition} of topic {topic} are gone"
+        for (topic, partition), position, earliest in lost
+    ]
+    ingested = f"pipeline {request.pipeline} had not ingested them"
+    if not gone or request.on_expired != "fail":
+        return tuple(f"{text}, and {ingested}: the run continues without them." for text in gone)
+    number = sum(earliest - position for _, position, earliest in lost)
+    more = f" (up to {plural(number, 'record')} of {plural(len(gone), 'partition')})" if gone[1:] else ""
+    raise OffsetsExpired(
+        f"{'; '.join(gone[:_MOST_NAMED])}{more}, and {ingested}.",
+        remedy='set on_expired to "continue" to continue without them; raise the retention of the topic, '
+        "or run more often.",
     )
-    if request.on_expired == "fail":
-        raise OffsetsExpired(
-            f"{lost}.",
-            remedy='set on_expired to "continue" to continue without them; raise the retention of the topic, '
-            "or run more often.",
-        )
-    return f"{lost}: the run continues without them."
 
 
 def _spread(available: Mapping[Key, int], limit: int | None) -> dict[Key, int]:

@@ -34,7 +34,7 @@ for uri in sys.argv[1:]:
 """
 
 
-def said(lake: Lake, *arguments: str, command: str = _COMMAND) -> str:
+def printed(lake: Lake, *arguments: str, command: str = _COMMAND) -> str:
     """Run a command in a process of its own, and return what it printed."""
     environment = {
         **os.environ,
@@ -58,7 +58,7 @@ def test_the_changes_of_a_table(lake: Lake) -> None:
         write_deltalake(  # type: ignore[call-overload]
             lake.uri("t"), data, mode="append", configuration=feed, storage_options=lake.direct
         )
-    found = said(lake, "changes", lake.uri("t"), "--from", "1", "--format", "json")
+    found = printed(lake, "changes", lake.uri("t"), "--from", "1", "--format", "json")
     assert [json.loads(line)["id"] for line in found.splitlines()] == [2, 3]
 
 
@@ -68,7 +68,7 @@ def test_a_session_of_ones_own(lake: Lake) -> None:
     data = pa.table({"id": pa.array([1, 2], pa.int64())})
     write_deltalake(lake.uri("own"), data, storage_options=lake.direct)  # type: ignore[call-overload]
     uri = lake.uri("own")
-    assert said(lake, uri, uri.replace("s3://", "s3a://"), command=_SESSION).split() == ["2", "2"]
+    assert printed(lake, uri, uri.replace("s3://", "s3a://"), command=_SESSION).split() == ["2", "2"]
 
 
 @pytest.mark.slow
@@ -89,5 +89,5 @@ def test_what_is_in_quarantine(on_lake: SparkSession, lake: Lake, tmp_path: Path
     )
     told = json.dumps({**adapter, "operations": {"NEW": "upsert"}})
     replay = ("replay", f"p={lake.uri('log')}", "--adapter-options", told, "--single-driver")
-    assert "1 event" in said(lake, *replay)
+    assert "1 event" in printed(lake, *replay)
     assert sorted(row["id"] for row in rows(lake.folder / "log")) == [1, 2]

@@ -114,6 +114,20 @@ def test_records_that_are_gone(world: Topics, broker: Broker) -> None:
     assert "continues without them" in plan.notes[0]
 
 
+def test_records_of_several_partitions_that_are_gone(world: Topics, broker: Broker) -> None:
+    """Whoever goes on without them has to know how many they are."""
+    for partition in range(5):
+        broker.has(partition, 0, 5)
+    world.ingest()
+    for partition in range(5):
+        broker.has(partition, 7, 9)
+    with pytest.raises(OffsetsExpired, match=r"partition 0 of .*partition 2 of") as caught:
+        world.plan()
+    assert "partition 3" not in caught.value.message
+    assert "(up to 10 records of 5 partitions), and pipeline" in caught.value.message
+    assert len(world.plan(on_expired="continue").notes) == 5
+
+
 def test_a_topic_made_anew(world: Topics, broker: Broker) -> None:
     broker.has(0, 0, 5)
     world.ingest()
