@@ -43,7 +43,8 @@ with DAG(
         if batch["staging_version"] is None:
             raise AirflowSkipException("nothing new")
         rows = DeltaTable(batch["staging"], version=batch["staging_version"]).to_pyarrow_table()
-        folder = Path(FILES) / f"{batch['starting_version']:020d}-{batch['ending_version']:020d}"
+        # A batch that is read again, also with other options, begins with the same version.
+        folder = Path(FILES) / f"{batch['starting_version']:020d}"
         folder.mkdir(parents=True, exist_ok=True)
         # By rename: a reader never finds half a file.
         unfinished = folder / ".changes.parquet"
