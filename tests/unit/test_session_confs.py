@@ -9,7 +9,7 @@ import pytest
 
 from delta_cdc.core.errors import SparkRestricted
 from delta_cdc.spark.sealed.commit import sealed
-from delta_cdc.spark.sessions import confs_for_a_moment
+from delta_cdc.spark.sessions import _MEANING, _configure, confs_for_a_moment
 from tests.support.logs import LogTable, seal
 
 
@@ -54,6 +54,25 @@ def test_they_come_back_where_one_cannot_be_set() -> None:
     ):
         raise AssertionError("not reached")
     assert made.conf.getAll == {"a": "1"}
+
+
+def test_expressions_mean_what_they_mean_by_default() -> None:
+    theirs = dict.fromkeys(_MEANING, "another")
+    made = session(**theirs)
+    _configure(made)
+    assert {name: made.conf.known[name] for name in _MEANING} == {k: v[0] for k, v in _MEANING.items()}
+    for refused in _MEANING:
+        with pytest.raises(SparkRestricted, match=refused):
+            _configure(session(refused, **theirs))
+
+
+def test_a_session_with_the_defaults_may_refuse_to_set_them() -> None:
+    for name, values in _MEANING.items():
+        for value in (*values, values[-1].lower()):
+            made = session(name, **{name: value})
+            _configure(made)
+            assert made.conf.known[name] == value
+        _configure(session(name))
 
 
 def test_a_seal_does_not_stay_where_its_confs_cannot_all_be_set(tmp_path: Any) -> None:

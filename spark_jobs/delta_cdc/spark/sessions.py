@@ -34,6 +34,26 @@ _CONFS = {
     # ${env:…} in a key, a column name or a path is plain text, not a variable.
     "spark.sql.variable.substitute": "false",
 }
+#: Confs that decide what an expression means, how a value gets another type, and how it is written, with the
+#: values that give the rows of Spark's defaults; the first one is set if the session has none of them. A
+#: cluster or a user may have others: an overflow would be NULL or another number, a time would lose digits.
+_MEANING = {
+    "spark.sql.ansi.enabled": ("true",),
+    "spark.sql.storeAssignmentPolicy": ("ANSI",),
+    "spark.sql.caseSensitive": ("false",),
+    "spark.sql.timestampType": ("TIMESTAMP_LTZ",),
+    # The older formatter knows milliseconds only, and writes them in the place of microseconds.
+    "spark.sql.legacy.timeParserPolicy": ("CORRECTED",),
+    "spark.sql.parser.escapedStringLiterals": ("false",),
+    "spark.sql.parser.quotedRegexColumnNames": ("false",),
+    "spark.sql.ansi.doubleQuotedIdentifiers": ("false",),
+    "spark.sql.legacy.charVarcharAsString": ("false",),
+    "spark.sql.sources.partitionOverwriteMode": ("STATIC",),
+    "spark.sql.parquet.outputTimestampType": ("TIMESTAMP_MICROS", "INT96"),
+    # In the older calendar, which only Spark reads as such.
+    "spark.sql.parquet.datetimeRebaseModeInWrite": ("CORRECTED",),
+    "spark.sql.parquet.int96RebaseModeInWrite": ("CORRECTED",),
+}
 #: Without these, work takes longer and gives the same rows.
 _FASTER = {
     # Each dependent value doubles the inferred constraints; dozens of columns would take minutes.
@@ -118,8 +138,10 @@ def delta_version(spark: SparkSession) -> str:
 
 @contextmanager
 def private_session(spark: SparkSession) -> Iterator[SparkSession]:
-    """Yield a private session with ``spark``'s runtime confs and UTC as its time zone.
+    """Yield a private session with ``spark``'s runtime confs, but those that decide what an expression means.
 
+    Its time zone is UTC, and the confs of :data:`_MEANING` have Spark's defaults: rows depend on the
+    configuration and on the source, not on the session.
     In a shared session, the seal's confs would leak into every other commit (auto-compaction, ALTER).
     Over Connect, the server always releases the session at the end. The private session of a private session
     is that session itself: an ingest and its apply share one.
@@ -164,6 +186,10 @@ def _new_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 def _configure(session: SparkSession) -> None:
     require_confs(session, _CONFS)
+    for name, values in _MEANING.items():
+        # Most sessions have the default: then nothing is set, so a platform may refuse the conf.
+        if (value_of(session, name) or values[0]).upper() not in map(str.upper, values):
+            require_confs(session, {name: values[0]})
     if value_of(session, _STALENESS) not in (None, "", "0"):
         require_confs(session, {_STALENESS: "0"})
     set_where_allowed(session, {**SCHEMA_AS_OF, **_FASTER})

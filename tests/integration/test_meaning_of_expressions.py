@@ -1,0 +1,130 @@
+"""Rows depend on the configuration and the source, not on confs of the cluster or of the user's session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from delta_cdc.api.changes import apply_changes
+from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated
+from delta_cdc.core.sql import table
+from delta_cdc.spark.sessions import private_session
+from tests.support.engine import session_like
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+#: What clusters have that keep to older releases, or to other databases.
+THEIRS = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.storeAssignmentPolicy": "LEGACY",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+    "spark.sql.session.timeZone": "Asia/Kolkata",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.parser.escapedStringLiterals": "true",
+    "spark.sql.parser.quotedRegexColumnNames": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "EXCEPTION",
+    "spark.sql.legacy.charVarcharAsString": "true",
+}
+#: Without ``ansi.enabled``, Spark reads double quotes as those of a text, whatever this conf is.
+QUOTES = {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
+
+#: Expressions whose value one of the confs changes; the last one fails by Spark's defaults.
+EXPRESSIONS = (
+    "TIMESTAMP'2026-03-29 02:30:00' = TIMESTAMP'2026-03-29 02:30:00Z'",
+    r"'a\td'",
+    r"'1' RLIKE '^\\d$'",
+    "date_format(TIMESTAMP'2026-03-29 02:30:00.123456Z', 'HH:mm:ss.SSSSSS')",
+    "`.*`",
+    "CAST('300' AS TINYINT)",
+)
+SELECTED = (
+    "*",
+    "timestamp(CAST(at AS STRING)) AS again",
+    "TIMESTAMP'2026-03-29 02:30:00' AS that",
+    r"'a\td' AS v",
+)
+
+
+@pytest.fixture
+def theirs(spark: SparkSession) -> Iterator[SparkSession]:
+    session = session_like(spark)
+    # It becomes the active session of this thread, as the session of a user is.
+    session.createDataFrame([], "a INT")
+    for name, value in THEIRS.items():
+        session.conf.set(name, value)
+    yield session
+    for name in THEIRS:
+        session.conf.unset(name)
+
+
+def evaluated(session: SparkSession, text: str) -> Any:
+    try:
+        return session.sql(f"SELECT {text} AS v FROM VALUES (1, 2) AS t (a, `.*`)").collect()
+    except Exception as error:  # noqa: BLE001 - the error is the result
+        return str(error).splitlines()[0]
+
+
+def test_an_expression_means_the_same(spark: SparkSession, theirs: SparkSession) -> None:
+    with private_session(session_like(spark)) as ours:
+        expected = [evaluated(ours, text) for text in (*EXPRESSIONS, '"a"')]
+    with private_session(theirs) as session:
+        assert [evaluated(session, text) for text in (*EXPRESSIONS, '"a"')] == expected
+    for name, value in QUOTES.items():
+        theirs.conf.set(name, value)
+    with private_session(theirs) as session:
+        assert evaluated(session, '"a"') == expected[-1]
+    theirs.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
+
+
+def written(spark: SparkSession, path: Path) -> tuple[list[str], str]:
+    rows = spark.read.format("delta").load(str(path))
+    given = [name for name in rows.columns if not name.startswith("_ingest")]
+    return sorted(map(str, rows.select(*given).collect())), rows.schema.simpleString()
+
+
+def test_an_apply_writes_the_same_rows(spark: SparkSession, theirs: SparkSession, tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    columns = "Id BIGINT, at TIMESTAMP, day DATE, op STRING, n BIGINT"
+    spark.sql(f"CREATE TABLE {table(log)} ({columns}) USING delta")
+    spark.sql(
+        f"INSERT INTO {table(log)} VALUES "
+        "(1, TIMESTAMP'2026-03-29 02:30:00.123456Z', DATE'1200-01-01', 'I', 1), "
+        "(1, TIMESTAMP'2026-03-29 02:30:00.123789Z', DATE'1200-01-02', 'U', 2), "
+        "(2, TIMESTAMP'2026-03-29 02:30:00.000001Z', DATE'2026-01-02', 'I', 5000000000)"
+    )
+    given: dict[str, Any] = {
+        "pipeline": "p",
+        "source_kind": "change_log",
+        "keys": ["id"],
+        "sequence_by": "at",
+        "where": "at > '2026-03-29 02:30:00'",
+    }
+    layout = {"row_hash_column": "hash", "partition_by": ["op"]}
+    for session, name in ((spark, "ours"), (theirs, "theirs")):
+        for mode in ("incremental", "reset"):
+            target = str(tmp_path / name)
+            apply_changes(
+                session,
+                log,
+                target,
+                **given,
+                select=SELECTED,
+                layout=layout,
+                mode=mode,
+            )
+    assert written(spark, tmp_path / "theirs") == written(spark, tmp_path / "ours")
+
+    narrow = tmp_path / "narrow"
+    spark.sql(f"CREATE TABLE {table(str(narrow))} (id BIGINT, at TIMESTAMP, v VARCHAR(3)) USING delta")
+    with pytest.raises(TargetConstraintViolated, match="v"):
+        apply_changes(theirs, log, str(narrow), **given, select=["id", "at", "'long' AS v"])
+    with pytest.raises(DeltaCdcError, match="OVERFLOW"):
+        apply_changes(theirs, log, str(tmp_path / "cast"), **given, select=["id", "at", "INT(n) AS n"])
