@@ -304,7 +304,7 @@ def picked(size: int, seconds: Ratio) -> str:
 
 
 def verdict(cells: Sequence[dict[str, Any]]) -> str:
-    """Return in words where both profiles take the same, for each job.
+    """Return in words where the quick profile does not take less, for each job.
 
     :param cells: by size
     """
@@ -323,12 +323,12 @@ def verdict(cells: Sequence[dict[str, Any]]) -> str:
                 told = (
                     f"both profiles take the same {name} at {' and '.join(f'{at:.0f}' for at in found)} MiB"
                 )
+            elif points[0][1] > 1:
+                told = f"the quick profile takes more {name} at every size"
             else:
-                told = (
-                    f"the quick profile takes {'more' if points[0][1] > 1 else 'less'} {name} at every size"
-                )
+                continue
             lines.append(f"- {job}: {told}.")
-    return "\n".join([*lines, ""])
+    return "\n".join([*(lines or ["The quick profile takes less of both at every size."]), ""])
 
 
 def main() -> int:

@@ -186,9 +186,12 @@ def _new_session(spark: SparkSession) -> Iterator[SparkSession]:
 
 def _configure(session: SparkSession) -> None:
     require_confs(session, _CONFS)
+    # Over Spark Connect, one request.
+    known = dict(session.conf.getAll) if is_connect(session) else None
     for name, values in _MEANING.items():
+        value = value_of(session, name) if known is None else known.get(name)
         # Most sessions have the default: then nothing is set, so a platform may refuse the conf.
-        if (value_of(session, name) or values[0]).upper() not in map(str.upper, values):
+        if (value or values[0]).upper() not in map(str.upper, values):
             require_confs(session, {name: values[0]})
     if value_of(session, _STALENESS) not in (None, "", "0"):
         require_confs(session, {_STALENESS: "0"})
