@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType, TimestampType
 
-from delta_cdc.api.changes import apply_changes
+from delta_cdc.api.changes import apply_changes, ingest_changes, read_changes
 from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated
 from delta_cdc.core.sql import table
 from delta_cdc.spark.sessions import private_session
@@ -84,6 +87,16 @@ def test_an_expression_means_the_same(spark: SparkSession, theirs: SparkSession)
     theirs.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
 
 
+def test_the_active_session_comes_back(theirs: SparkSession) -> None:
+    with private_session(theirs) as session:
+        named = session.range(1).select(F.lit(None).cast("timestamp").alias("at"))
+        assert named.schema["at"].dataType == TimestampType()
+        session.createDataFrame([], "a INT")
+    assert type(theirs).getActiveSession() is theirs
+    named = theirs.range(1).select(F.lit(None).cast("timestamp").alias("at"))
+    assert named.schema["at"].dataType == TimestampNTZType()
+
+
 def written(spark: SparkSession, path: Path) -> tuple[list[str], str]:
     rows = spark.read.format("delta").load(str(path))
     given = [name for name in rows.columns if not name.startswith("_ingest")]
@@ -128,3 +141,51 @@ def test_an_apply_writes_the_same_rows(spark: SparkSession, theirs: SparkSession
         apply_changes(theirs, log, str(narrow), **given, select=["id", "at", "'long' AS v"])
     with pytest.raises(DeltaCdcError, match="OVERFLOW"):
         apply_changes(theirs, log, str(tmp_path / "cast"), **given, select=["id", "at", "INT(n) AS n"])
+
+
+def test_an_ingest_writes_the_same_rows(spark: SparkSession, theirs: SparkSession, tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    records: list[dict[str, Any]] = [
+        {"id": 1, "at": "2026-03-29T02:30:00.000900Z", "n": 1, "amount": "1.50", "day": "1200-01-01"},
+        {
+            "id": 1,
+            "at": "2026-03-29T02:30:00.123456Z",
+            "n": 2,
+            "amount": "12345678901.5",
+            "day": "2026-02-30",
+        },
+        {"id": 2, "at": "2026-03-29T02:30:00.123789", "n": 2**63, "amount": "1e2", "day": "2026-02-01"},
+    ]
+    (landing / "1.json").write_text("\n".join(map(json.dumps, records)))
+    for session, name in ((spark, "ours"), (theirs, "theirs")):
+        ingest_changes(
+            session,
+            str(landing),
+            str(tmp_path / name),
+            pipeline="in",
+            keys=["id"],
+            schema="id BIGINT, at TIMESTAMP, n BIGINT, amount DECIMAL(10,2), day DATE",
+            adapter_options={"sequence_by": ["timestamp(at)", "n"]},
+            policies={"on_invalid": "quarantine"},
+        )
+    assert written(spark, tmp_path / "theirs") == written(spark, tmp_path / "ours")
+    kept = [
+        spark.read.format("delta").load(f"{tmp_path / name}__quarantine").count()
+        for name in ("ours", "theirs")
+    ]
+    assert kept[0] == kept[1] > 0
+
+
+def test_read_changes_has_the_same_columns(spark: SparkSession, theirs: SparkSession, tmp_path: Path) -> None:
+    source = str(tmp_path / "source")
+    feed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    spark.sql(f"CREATE TABLE {table(source)} (id INT, s STRUCT<at: TIMESTAMP>) USING delta {feed}")
+    spark.sql(f"INSERT INTO {table(source)} VALUES (1, struct(TIMESTAMP'2026-03-29 02:30:00Z'))")
+    for first in (1, 2):
+        given: dict[str, Any] = {"starting_version": first, "keys": ["id"], "query": "min_delta"}
+        ours, others = (read_changes(one, source, **given) for one in (spark, theirs))
+        assert others.schema["_commit_timestamp"].dataType == TimestampType()
+        assert others.schema.simpleString() == ours.schema.simpleString()
+        text = ("id", "unix_micros(s.at)")
+        assert others.selectExpr(*text).collect() == ours.selectExpr(*text).collect()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 from delta_cdc.core.errors import EnvironmentNotReady, SparkRestricted, VersionsUnsupported
@@ -42,7 +43,7 @@ _MEANING = {
     "spark.sql.storeAssignmentPolicy": ("ANSI",),
     "spark.sql.caseSensitive": ("false",),
     "spark.sql.timestampType": ("TIMESTAMP_LTZ",),
-    # The older formatter knows milliseconds only, and writes them in the place of microseconds.
+    # The older formatter knows milliseconds only, and writes them as if they were microseconds.
     "spark.sql.legacy.timeParserPolicy": ("CORRECTED",),
     "spark.sql.parser.escapedStringLiterals": ("false",),
     "spark.sql.parser.quotedRegexColumnNames": ("false",),
@@ -181,7 +182,23 @@ def _new_session(spark: SparkSession) -> Iterator[SparkSession]:
     # A session that refuses a conf did not get it from its user either.
     set_where_allowed(session, changed)
     _configure(session)
-    yield session
+    _make_active(session)
+    try:
+        yield session
+    finally:
+        # Spark may have ended meanwhile: the error of the work is the one that counts.
+        with suppress(Exception):
+            _make_active(spark)
+
+
+def _make_active(session: SparkSession) -> None:
+    """Make a classic session the active one of this thread.
+
+    Spark reads the name of a type (``cast("timestamp")``) with the confs of the active session, whichever
+    session the rows belong to.
+    """
+    # Of PySpark's public functions, only this one does it.
+    session.createDataFrame([], StructType([]))
 
 
 def _configure(session: SparkSession) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from delta_cdc.core import codec
 from delta_cdc.core.reserved_columns import METADATA_COLUMNS, ORDER
@@ -92,7 +92,8 @@ def _as_changes(nothing: DataFrame, tracking: Sequence[str]) -> DataFrame:
         "*",
         F.lit(None).cast("string").alias(METADATA_COLUMNS[0]),
         F.lit(None).cast("bigint").alias(METADATA_COLUMNS[1]),
-        F.lit(None).cast("timestamp").alias(METADATA_COLUMNS[2]),
+        # The name "timestamp" would be another type in a session whose timestampType is TIMESTAMP_NTZ.
+        F.lit(None).cast(TimestampType()).alias(METADATA_COLUMNS[2]),
         F.lit(None).cast("bigint").alias(ORDER),
         *[F.lit(None).cast("bigint").alias(name) for name in tracking],
     )
