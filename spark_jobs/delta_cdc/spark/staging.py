@@ -14,7 +14,7 @@ from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import JobResult, ReadSpec, new_seal
 from delta_cdc.core.sql import quote
 from delta_cdc.core.watermark import PipelineState, Seal
-from delta_cdc.spark.apply import layout
+from delta_cdc.spark import column_needs
 from delta_cdc.spark.changes import feed, queries
 from delta_cdc.spark.changes import rows as change
 from delta_cdc.spark.sealed.commit import nothing_added
@@ -58,7 +58,10 @@ def run(spark: SparkSession, spec: ReadSpec) -> JobResult:
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """The write of a step. Its counts are known after the commit."""
+    """The write of a step. Its counts are known after the commit.
+
+    :param alters: the statements that must alter the table first
+    """
 
     write: Callable[[], object]
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class ReadSteps(SealedSteps[ReadSpec, PreparedRows]):
         """Compute the rows of a step."""
         if step.kind in ("load", "answer"):
             self.counts = {}
-        return PreparedRows(_prepared(self.session, self.spec, step))
+        return _prepared(self.session, self.spec, step)
 
     def write(self, step: Step, prepared: PreparedRows) -> Callable[[], object]:
         """Return the append, or the overwrite."""
@@ -150,19 +153,24 @@ def _adds(spec: ReadSpec, step: Step) -> bool:
 
 
 # -- rows ---------------------------------------------------------------------------------------
-def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> Callable[[], object]:
-    """Return the write of a step."""
+def _prepared(session: SparkSession, spec: ReadSpec, step: Step) -> PreparedRows:
+    """Return the write of a step, and what the table needs before it."""
     if step.kind in ("complete", "commit"):
-        return nothing_added(session, spec.staging_uri)
+        return PreparedRows(nothing_added(session, spec.staging_uri))
     rows = _rows(session, spec, step)
     writer = rows.write.format("delta")
+    alters: tuple[str, ...] = ()
+    if step.planned_on is not None:
+        have = session.read.format("delta").load(spec.staging_uri).schema
+        alters = column_needs.statements(session, spec.staging_uri, [rows.schema], have, maps=True)
     if step.kind == "apply" and _adds(spec, step):
-        return lambda: writer.mode("append").option("mergeSchema", "true").save(spec.staging_uri)
-    options = {"overwriteSchema": "true", "delta.enableChangeDataFeed": "false"}
-    # Another run may have made the table since planning, and its batch may be delivered.
-    mode = "error" if step.planned_on is None else "overwrite"
-    writer = writer.mode(mode).options(**options, **layout.mapping(rows.columns))
-    return lambda: writer.save(spec.staging_uri)
+        writer = writer.mode("append").option("mergeSchema", "true")
+    else:
+        options = {"overwriteSchema": "true", "delta.enableChangeDataFeed": "false"}
+        # Another run may have made the table since planning, and its batch may be delivered.
+        mode = "error" if step.planned_on is None else "overwrite"
+        writer = writer.mode(mode).options(**options, **column_needs.mapping(rows.schema))
+    return PreparedRows(lambda: writer.save(spec.staging_uri), alters=alters)
 
 
 def staged(session: SparkSession, staging: str, version: int) -> DataFrame:

@@ -15,11 +15,13 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.properties import COLUMN_MAPPING, STATISTICS_COLUMNS, WHOLE_FILES_TARGET
 from delta_cdc.core.reserved_columns import TIMES
 from delta_cdc.core.sql import quote, set_properties, string, table
+from delta_cdc.spark.apply.schema import target_schema
+from delta_cdc.spark.column_needs import mapping
 from delta_cdc.spark.sealed.commit import look
 from delta_cdc.spark.sessions import FEW_BYTES, set_or_restore, shuffle_for, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from delta_cdc.core.options import ApplyOptions
     from delta_cdc.core.spec import ApplySpec
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 _MAX_CLUSTERING_COLUMNS = 4
-# Parquet does not allow these characters in column names; column mapping does.
-_NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")
 
 
 #: Property of a target: the size in bytes that data files should not exceed by much.
@@ -218,7 +218,7 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     if statistics:
         table_properties[STATISTICS_COLUMNS] = ",".join(map(quote, statistics))
     user_properties = {k: v for k, v in options.target_properties.items() if k.startswith("delta.")}
-    table_properties |= mapping([*shape.values, *options.added_columns])
+    table_properties |= mapping(target_schema(shape, options))
     if options.schema_evolution == "mirror":
         # Delta drops and renames columns of tables with column mapping only.
         table_properties[COLUMN_MAPPING] = "name"
@@ -229,8 +229,8 @@ def properties(shape: Shape, options: ApplyOptions) -> dict[str, str]:
     ):
         raise InvalidConfiguration(
             "A new target cannot have column mapping (which the schema evolution 'mirror' and names with "
-            "spaces or any of ,;{}()= need) and a published change feed at once: Delta refuses the write "
-            "that makes such a table.",
+            "spaces or any of ,;{}()= need, also those of nested fields) and a published change feed at "
+            "once: Delta refuses the write that makes such a table.",
             remedy="rename the columns with select or choose another schema evolution; or drop "
             "publish_changes.",
         )
@@ -248,11 +248,6 @@ def outdated_statistics(session: SparkSession, spec: ApplySpec, shape: Shape) ->
     if {name.strip(" `").lower() for name in listed.split(",") if name} <= kept:
         return ()
     return (f"ALTER TABLE {table(spec.target_uri)} UNSET TBLPROPERTIES ({string(STATISTICS_COLUMNS)})",)
-
-
-def mapping(columns: Sequence[str]) -> dict[str, str]:
-    """Return the property for column mapping if the column names need it; otherwise nothing."""
-    return {COLUMN_MAPPING: "name"} if any(map(_NEEDS_MAPPING.search, columns)) else {}
 
 
 def arranged(rows: DataFrame, shape: Shape, options: ApplyOptions) -> DataFrame:

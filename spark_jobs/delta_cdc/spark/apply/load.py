@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, StructType
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence, TargetSchemaClash
 from delta_cdc.core.reserved_columns import DELETED_COLUMN, OF_END, TIMES
 from delta_cdc.core.sql import PLAN_PREFIX, quote
-from delta_cdc.spark import quarantine
+from delta_cdc.spark import column_needs, quarantine
 from delta_cdc.spark.apply import (
     batches,
     layout,
@@ -96,7 +96,9 @@ def prepared(
 ) -> PreparedStep:
     """Return the prepared load of some rows."""
     if step.kind == "reset" and step.planned_on is not None:
-        context.alters = layout.outdated_statistics(context.session, context.spec, shape)
+        session, uri = context.session, context.spec.target_uri
+        needs = column_needs.statements(session, uri, [target_rows.schema], StructType())
+        context.alters = (*layout.outdated_statistics(session, context.spec, shape), *needs)
     elif step.planned_on is not None:
         schema.check_target(context, shape)
     return PreparedStep(

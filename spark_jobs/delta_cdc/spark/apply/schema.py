@@ -19,9 +19,10 @@ from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.core.properties import TYPE_WIDENING
 from delta_cdc.core.reserved_columns import TIMES
 from delta_cdc.core.validation import BESIDE
-from delta_cdc.spark import catalog
+from delta_cdc.spark import column_needs
 from delta_cdc.spark.apply import rows, target_columns
 from delta_cdc.spark.changes.equality import ddl
+from delta_cdc.spark.column_needs import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -181,8 +182,8 @@ def check_target(context: StepContext, shape: Shape) -> None:
             "to 'additive'.",
         )
     added = _added(spec.target_uri, schema, desired) if new else ()
-    feature = _feature(context, target, [desired, *wider.values()])
-    context.alters = (*alters, *feature, *widening(spec.target_uri, wider), *added)
+    needs = column_needs.statements(context.session, spec.target_uri, [desired, *wider.values()], target)
+    context.alters = (*alters, *needs, *widening(spec.target_uri, wider), *added)
     context.comments = {
         change.path[0]: change.after
         for change in changes
@@ -239,25 +240,6 @@ def _refuse_without(context: StepContext, types: Mapping[str, DataType], time_ty
         )
 
 
-def _feature(context: StepContext, target: StructType, types: Sequence[DataType]) -> tuple[str, ...]:
-    """Return the statement by which a table may have times without a zone; nothing if it may already.
-
-    Delta turns this on for a new table, but not for a new column.
-    """
-    if not any(map(_has_plain_time, types)) or _has_plain_time(target):
-        return ()
-    uri = context.spec.target_uri
-    detail = catalog.delta_detail(context.session, uri, remedy="run again.")
-    if "timestampNtz" in (detail.get("tableFeatures") or ()):
-        return ()
-    return (sql.set_properties(uri, {"delta.feature.timestampNtz": "supported"}),)
-
-
-def _has_plain_time(data_type: DataType) -> bool:
-    parts = (part.dataType for part in _parts(data_type))
-    return isinstance(data_type, T.TimestampNTZType) or any(map(_has_plain_time, parts))
-
-
 def _added(uri: str, target: StructType, desired: StructType) -> tuple[str, ...]:
     """Return the statements that add the fields which a MERGE of Delta 4.4 cannot add.
 
@@ -278,13 +260,13 @@ def _beyond_merge(
     found: DataType, wanted: DataType, path: tuple[str, ...], *, is_deep: bool = False
 ) -> Iterator[tuple[tuple[str, ...], DataType]]:
     """Return the new fields inside a collection that is itself in a collection, with their paths."""
-    wanted_parts = {part.name.lower(): part.dataType for part in _parts(wanted)}
+    wanted_parts = {part.name.lower(): part.dataType for part in parts_of(wanted)}
     if isinstance(found, StructType) and is_deep:
         existing = {name.lower() for name in found.names}
-        for part in _parts(wanted):
+        for part in parts_of(wanted):
             if part.name.lower() not in existing:
                 yield (*path, part.name), part.dataType
-    for part in _parts(found):
+    for part in parts_of(found):
         wanted_part = wanted_parts.get(part.name.lower())
         if wanted_part is not None:
             nests = not isinstance(found, StructType) and not isinstance(part.dataType, StructType)
@@ -358,7 +340,7 @@ def _field(data_type: DataType, path: tuple[str, ...]) -> T.StructField | None:
     """Return the field at a path, or None if it does not exist."""
     field = None
     for name in path:
-        parts = _parts(data_type)
+        parts = parts_of(data_type)
         field = next((part for part in parts if part.name.lower() == name.lower()), None)
         if field is None:
             return None
@@ -366,21 +348,10 @@ def _field(data_type: DataType, path: tuple[str, ...]) -> T.StructField | None:
     return field
 
 
-def _parts(data_type: DataType) -> list[T.StructField]:
-    """Return the parts of a type, with the names that a path has for them."""
-    if isinstance(data_type, T.StructType):
-        return data_type.fields
-    if isinstance(data_type, T.ArrayType):
-        return [T.StructField("element", data_type.elementType)]
-    if isinstance(data_type, T.MapType):
-        return [T.StructField("key", data_type.keyType), T.StructField("value", data_type.valueType)]
-    return []
-
-
 def _edited(schema: Any, path: tuple[str, ...], new_name: str | None) -> Any:
     """Return a type with the field at a path renamed; None drops the field."""
     parts = []
-    for part in _parts(schema):
+    for part in parts_of(schema):
         name, data_type = part.name, part.dataType
         if name.lower() == path[0].lower():
             if len(path) > 1:

@@ -21,7 +21,7 @@ from delta_cdc.core.errors import (
 from delta_cdc.core.sql import PLAN_PREFIX, quote
 from delta_cdc.core.text_table import plural
 from delta_cdc.ingest import batch
-from delta_cdc.spark import erased_keys
+from delta_cdc.spark import column_needs, erased_keys
 from delta_cdc.spark.apply.refusals import LATE
 from delta_cdc.spark.apply.schema import lacking, widening
 from delta_cdc.spark.apply.sequences import from_text
@@ -66,7 +66,7 @@ class Batch:
     :param events: columns of the payload, then :data:`~delta_cdc.core.change_log.LOG_COLUMNS`
     :param rejects: RAW, POSITION and ``reason`` of the records for quarantine; None if all records are valid
     :param settled: only for a replay: RAW and POSITION of the records that became events or are ignored
-    :param alters: the statements that must widen columns of the log first; the batch is read again after them
+    :param alters: the statements that must alter the log first; the batch is read again after them
     """
 
     spec: IngestSpec
@@ -139,7 +139,10 @@ def prepared(
     if counts["quarantined"]:
         rejects = rows.where(F.col(_REASON).isNotNull()).select(RAW, POSITION, F.col(_REASON).alias("reason"))
     settled = valid_rows.select(RAW, POSITION) if spec.step.kind == "replay" else None
-    alters = _widening(spec, payload, have) if have is not None else ()
+    alters: tuple[str, ...] = ()
+    if have is not None:
+        needs = column_needs.statements(session, spec.log_uri, [payload], have.payload)
+        alters = (*needs, *_widening(spec, payload, have))
     return Batch(spec, have, events.drop(_AGAIN), payload, sequence, counts, rejects, settled, alters)
 
 
