@@ -125,8 +125,8 @@ INGEST_DEFECTS = (
     Defect(
         "Offsets that the topic has dropped are an error.",
         "planning.topic_partitions",
-        '    if request.on_expired == "fail":',
-        "    if False:",
+        '    if not gone or request.on_expired != "fail":',
+        "    if True:",
         7,
     ),
     Defect(
