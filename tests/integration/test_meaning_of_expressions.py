@@ -103,6 +103,7 @@ def written(spark: SparkSession, path: Path) -> tuple[list[str], str]:
     return sorted(map(str, rows.select(*given).collect())), rows.schema.simpleString()
 
 
+@pytest.mark.slow
 def test_an_apply_writes_the_same_rows(spark: SparkSession, theirs: SparkSession, tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     columns = "Id BIGINT, at TIMESTAMP, day DATE, op STRING, n BIGINT"

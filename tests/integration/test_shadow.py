@@ -228,6 +228,7 @@ def test_numbers_of_different_types_meet_without_rounding(spark: SparkSession) -
 
 
 # -- promote: paths -------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_promote_by_paths_goes_on_exactly_once(lake: Lake) -> None:
     lake.both()
     with pytest.raises(PromotionRefused, match=r"1 agreed in a row, and there are 1"):

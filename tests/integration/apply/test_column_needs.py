@@ -86,6 +86,14 @@ class Lake:
 
 def test_columns_that_come_after_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(spark, tmp_path)
+    lake.deliver("sink")
+    lake.add(2, *ADDED)
+    assert lake.deliver("sink") == lake.rows(start=1)
+
+
+@pytest.mark.slow
+def test_columns_in_every_kind_of_write(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(spark, tmp_path)
     for sink in ("whole", "divided"):
         assert lake.deliver(sink) == [{"id": 1, "v": "a"}]
     lake.sql("INSERT INTO {} VALUES (2, 'b')")
