@@ -187,7 +187,7 @@ def _with_http(uri: str, options: Mapping[str, str], client: dict[str, str | boo
         return client
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"] or 0) > _LAST_PORT:
-        shown = re.sub(r"//[^/]*@", "//***@", address)
+        shown = re.sub(r"^([a-z]+://)?.*@", r"\1***@", address, flags=re.IGNORECASE | re.DOTALL)
         raise InvalidConfiguration(
             f"The address of the storage of {uri} is {shown!r}, which is no URL of a store.",
             remedy="write it as https://host:port or http://host:port, without user, password or spaces, in "

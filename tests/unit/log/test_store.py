@@ -111,9 +111,12 @@ def test_an_address_that_is_none(address: str, *, is_variable: bool, monkeypatch
         open_store("s3://lake/x", {} if is_variable else {"endpoint_url": address})
 
 
-def test_an_address_with_a_password() -> None:
-    with pytest.raises(InvalidConfiguration, match=r"https://\*\*\*@store") as caught:
-        open_store("s3://lake/x", {"endpoint": "https://me:secret@store:9000"})
+@pytest.mark.parametrize(
+    "login", ["https://me:secret@", "me:secret@", "https://me:secret/part@", "//me:secret@@"]
+)
+def test_an_address_with_a_password(login: str) -> None:
+    with pytest.raises(InvalidConfiguration, match=r"\*\*\*@store:9000") as caught:
+        open_store("s3://lake/x", {"endpoint": f"{login}store:9000"})
     assert "secret" not in str(caught.value)
 
 
