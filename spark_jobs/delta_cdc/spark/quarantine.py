@@ -251,10 +251,18 @@ def without_held(context: StepContext, events: DataFrame, shape: Shape, conditio
     return events.alias("events").join(held.alias("held"), on=on, how="left_anti")
 
 
+def _uri_of(spec: ApplySpec) -> str:
+    """Return the location of the quarantine.
+
+    A spec without one may have a table of earlier runs, whose options set rows aside.
+    That of the spec comes first: a verification reads the target as of a version, at another location.
+    """
+    return spec.quarantine_uri or quarantine_of(spec.target_uri)
+
+
 def _held(context: StepContext) -> DataFrame | None:
     """Return what identifies the rows in quarantine; None without a table."""
-    # The table may be of earlier runs, whose options set rows aside.
-    uri = quarantine_of(context.spec.target_uri)
+    uri = _uri_of(context.spec)
     if not catalog.has_table(context.session, uri):
         return None
     stored = _identity(F.col("keys"), F.col("raw"))
@@ -405,7 +413,7 @@ def take_over(session: SparkSession, spec: ApplySpec, predecessor: str, closing:
     :return: None if the rows are this pipeline's; otherwise the reason, and the step must be planned again
     :raises TargetSchemaClash: the table is not a quarantine table
     """
-    uri = spec.quarantine_uri or quarantine_of(spec.target_uri)
+    uri = _uri_of(spec)
     mine = f"seal < {closing}"
     if not catalog.has_table(session, uri) or rows_of(session, uri, predecessor).where(mine).isEmpty():
         return None
