@@ -58,7 +58,7 @@ def timed(page: Page, path: str = "/api/pipelines") -> dict[str, Any]:
 def filled(process: Page, *, small: bool) -> None:
     """Write the DAGs and their runs, the oldest first."""
     few = {"groups": 1, "tables": 50, "alone": 1}
-    many = {"groups": 2, "tables": 5, "alone": 5} if small else {"groups": 14, "tables": 50, "alone": 300}
+    many = {"groups": 2, "tables": 25, "alone": 5} if small else {"groups": 14, "tables": 50, "alone": 300}
     hours, others_since = (30, 10) if small else (_HOURS, _OTHERS_SINCE)
     process.ask(fill={"dags": page_examples.thousand(**many, runs=range(0))["dags"], "runs": []})
     for begin in range(0, hours, _AT_ONCE):
