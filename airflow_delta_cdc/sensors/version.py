@@ -37,7 +37,17 @@ from delta_cdc.core.errors import (
     StoreRefused,
     TableNotFound,
 )
-from delta_cdc.core.option import COUNT, MAPPING, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, SETTINGS, TABLE, TEXT
+from delta_cdc.core.option import (
+    COUNT,
+    MAPPING,
+    NAMES,
+    OPTIONAL_TABLE,
+    PIPELINE,
+    POSITIVE,
+    SETTINGS,
+    TABLE,
+    TEXT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,7 +120,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     kinds: ClassVar[dict[str, Kind]] = {
         "table": TABLE,
-        "pipeline": NAME,
+        "pipeline": PIPELINE,
         "target": OPTIONAL_TABLE,
         "baseline_version": COUNT,
         "min_versions": POSITIVE,
@@ -280,21 +290,20 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         return engine.run_sync(watch.look())
 
     def _baseline(self, context: Context) -> _Baseline:
-        is_given = arguments.is_given
-        if is_given(self.pipeline) != is_given(self.target):
+        pipeline = arguments.pipeline("pipeline", self.pipeline)
+        if (pipeline is not None) != arguments.is_given(self.target):
             raise InvalidConfiguration(
                 f"The sensor {self.task_id} was given only one of pipeline and target.",
                 remedy="give both to wait for versions beyond the watermark, or none.",
             )
-        if is_given(self.pipeline):
-            return self._watermark(context)
+        if pipeline is not None:
+            return self._watermark(context, pipeline)
         version = arguments.whole_number("baseline_version", self.baseline_version)
         return _Baseline(self._first_position(context) if version is None else version)
 
-    def _watermark(self, context: Context) -> _Baseline:
+    def _watermark(self, context: Context, pipeline: str) -> _Baseline:
         """Return the watermark in the target's log; without one, the position before all versions."""
-
-        options, pipeline = self._storage_options(), arguments.required("pipeline", self.pipeline)
+        options = self._storage_options()
         log = engine.DeltaLog(self._located(context, "target", self.target), options)
         recorded = engine.reconcile(
             log, pipeline, backup=partial(stored_copy, context, self.inlets, self.table, pipeline)

@@ -99,8 +99,8 @@ def test_pipeline_and_target(tmp_path: Path) -> None:
     assert found.xcom_value["previous_version"] is None, "without a target everything is new"
     append(target, [1])
     with pytest.raises(TargetWithoutWatermark):
-        poke(sensor(table, pipeline="p", target=str(target)))
-    for alone in ({"pipeline": "p"}, {"target": "/t"}):
+        poke(sensor(table, pipeline="none", target=str(target)))
+    for alone in ({"pipeline": "p"}, {"pipeline": "none"}, {"target": "/t"}):
         with pytest.raises(InvalidConfiguration, match="only one of pipeline and target"):
             poke(sensor(table, **alone))
 
