@@ -339,7 +339,7 @@ def test_commits_are_announced_without_work(world: World, died: int) -> None:
         world.next_run()
         result = world.apply(never, announced=events(announced))
         assert (result.applied, result.versions) == (True, VersionRange(*versions)), announced
-        assert world.heard("not announced yet")
+        assert world.heard("earlier runs that ended before they announced it")
     world.next_run()
     result = world.apply(never, announced=events(died + 3))
     assert (result.applied, result.versions, result.seal) == (False, None, died + 3)
@@ -432,7 +432,8 @@ def test_a_try_that_dies_before_it_publishes_publishes_on_its_retry(world: World
     again = world.unpublished(never)
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
     assert recorded(again) == recorded(first)
-    assert world.heard("Already applied by this run")
+    assert world.heard("Already applied by an earlier try of this run")
+    assert world.heard("The run publishes this result; you need not do anything.")
     forget_saved_plans(again, world.saved_plans)
     assert world.apply().versions == VersionRange(6, 6)
 
@@ -588,7 +589,7 @@ def test_a_retry_knows_what_it_did_already(world: World, asked: dict[str, Any]) 
         first.counts,
         first.target_version,
     )
-    assert world.heard("Already applied by this run")
+    assert world.heard("Already applied by an earlier try of this run")
     world.next_run()
     world.ran.clear()
     assert world.apply(**asked).applied, "in a new run it is done again"

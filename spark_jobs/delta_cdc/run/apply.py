@@ -24,7 +24,7 @@ from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async, table
 from delta_cdc.planning.shadow import comparisons
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
-from delta_cdc.run.loop import Own, Run, Services, described_range
+from delta_cdc.run.loop import NOTHING_TO_DO, UNANNOUNCED, Own, Run, Services, described_range
 from delta_cdc.run.outbox import is_announced, merged, unannounced
 from delta_cdc.run.outcomes import Outcome, counted, summed
 
@@ -148,11 +148,11 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             # An earlier try committed after this one had planned.
             recorded = self._in_effect(await self._proof())
         versions, counts = _range(due), summed(due)
-        done_by = self.services.done_by if len(earlier) == len(due) else "earlier runs, and not announced yet"
+        done_by = self.services.done_by if len(earlier) == len(due) else UNANNOUNCED
         self.say(
             f"Already applied by {done_by}: {counted(counts)}; versions "
             f"{versions or last.step.ending_version} of {plan.source.uri} are in version {commit.version} of "
-            f"{self.written_table()}."
+            f"{self.written_table()}. {NOTHING_TO_DO}"
         )
         return await self._result(
             plan,

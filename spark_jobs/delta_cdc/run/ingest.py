@@ -13,7 +13,7 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
 from delta_cdc.planning.written import bytes_of
-from delta_cdc.run.loop import Own, Run, Services
+from delta_cdc.run.loop import NOTHING_TO_DO, UNANNOUNCED, Own, Run, Services
 from delta_cdc.run.outbox import merged, unannounced
 from delta_cdc.run.outcomes import Outcome, counted, total
 
@@ -197,7 +197,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         if earlier := await self._earlier(plan):
             return await self._publish_earlier(plan, earlier, self.services.done_by)
         if due := await self._due(plan, ()):
-            return await self._publish_earlier(plan, due, "earlier runs, and not announced yet")
+            return await self._publish_earlier(plan, due, UNANNOUNCED)
         if self.request.replay:
             reason = f"the quarantine has no records of pipeline {self.request.pipeline}"
         else:
@@ -248,7 +248,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         done = self._result(plan, await self._due(plan, batches))
         self.say(
             f"Already ingested by {done_by}: {counted(done.counts)}, into {self.written_table()}, "
-            f"version {done.log_version}, seal {done.seal}."
+            f"version {done.log_version}, seal {done.seal}. {NOTHING_TO_DO}"
         )
         return done
 

@@ -94,7 +94,7 @@ def test_a_driver_that_outlived_its_worker(world: World) -> None:
 
     done = world.unpublished(meanwhile)
     assert (done.applied, done.counts["events"]) == (True, 2)
-    assert "Already ingested by this run" in world.said[-1]
+    assert "Already ingested by an earlier try of this run" in world.said[-1]
     assert world.events == world.delivered
 
 
@@ -110,7 +110,7 @@ def test_the_retry_knows_the_commit_of_the_driver_that_lived_on(world: World) ->
     world.engine(specs[0])
     done = world.unpublished(never)
     assert (done.applied, done.counts["events"]) == (True, 2)
-    assert "Already ingested by this run" in world.said[-1]
+    assert "Already ingested by an earlier try of this run" in world.said[-1]
 
 
 def test_a_lost_race_is_planned_again(world: World) -> None:
