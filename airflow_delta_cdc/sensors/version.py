@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The key of the number of refused checks in the task state store.
+_REFUSALS = "refusals"
+
 
 @dataclass(frozen=True)
 class _Baseline:
@@ -112,7 +115,8 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
     :raises SourceHistoryChanged: without ``allow_recreation``: the table has the same id, but another
         history, for example after a copy from a backup
     :raises TableNameUnresolved: no operator has resolved the catalog name yet
-    :raises StoreRefused: storage refused access at six checks in a row (not in mode ``reschedule``)
+    :raises StoreRefused: storage refused access at six checks in a row (in mode ``reschedule`` only from
+        Airflow 3.3 on)
     :raises UnsupportedTable: the table uses a Delta feature that this package does not support, so its log
         alone does not show the changes
     :raises DeltaCdcError: the target's log has no valid watermark; the class of the error shows why
@@ -165,8 +169,8 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         self.storage_options = storage_options
         #: The baseline of the first look, where Airflow has no task state store.
         self._first: Position | None = None
-        #: The checks in a row at which storage refused access.
-        self._refusals = 0
+        #: The checks in a row at which storage refused access; None before the first check of this process.
+        self._refusals: int | None = None
         self.check_literals()
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
@@ -259,22 +263,44 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     # -- one look -------------------------------------------------------------------------------
     def _look_if_possible(self, context: Context) -> tuple[_Baseline | None, News | None]:
-        before, news = self._refusals, None
-        baseline = self._if_possible(self._baseline, context)
-        if baseline is not None:
-            news = self._if_possible(self._look, context, baseline)
-        if self._refusals == before:
-            self._refusals = 0
+        with self._counting_refusals(context):
+            baseline = self._if_possible(self._baseline, context)
+            news = self._if_possible(self._look, context, baseline) if baseline is not None else None
         return baseline, news
+
+    @contextmanager
+    def _counting_refusals(self, context: Context) -> Iterator[None]:
+        """Count the checks in a row at which storage refuses access.
+
+        The task state store keeps the number: in mode ``reschedule``, and after a pause of a deferred task,
+        each check has a process of its own. An error that ends the wait ends the count, too: a retry begins
+        again.
+        """
+        store = context.get("task_state_store")
+        known = self._refusals
+        if known is None:
+            saved = store.get(_REFUSALS) if store is not None else None
+            # People can edit the store.
+            known = saved if isinstance(saved, int) else 0
+        self._refusals, goes_on = known, False
+        try:
+            yield
+            goes_on = True
+        finally:
+            if not goes_on or self._refusals == known:
+                self._refusals = 0
+            if store is not None and self._refusals != known:
+                store.set(_REFUSALS, self._refusals)
 
     def _if_possible(self, step: Callable[..., T | None], *given: Any) -> T | None:
         """Return the result of a step; None after an error that may pass: the sensor looks again later."""
         try:
             return step(*given)
         except DeltaCdcError as error:
-            self._refusals += isinstance(error, StoreRefused)
-            if is_final(error) or self._refusals >= MOST_REFUSALS:
+            count = (self._refusals or 0) + isinstance(error, StoreRefused)
+            if is_final(error) or count >= MOST_REFUSALS:
                 raise
+            self._refusals = count
             self.log.warning("Cannot check %s. The sensor tries again: %s", self.table, message_of(error))
             return None
 
