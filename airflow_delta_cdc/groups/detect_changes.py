@@ -176,7 +176,7 @@ class DetectChangesOperator(GroupOperator):
             since=changes.since,
             ends={key: plan["ending_version"] for key, plan in plans},
             located=_located(table, pipeline_job),
-            failed=changes.error is not None,
+            failed=changes.error is not None and not changes.has_work,
         )
 
     def _log(self, detected: Sequence[DetectedChanges]) -> None:

@@ -50,7 +50,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.ingest:
         pipeline_jobs = [_ingest_alone(job) for job in pipeline_jobs]
     plans = detect_changes(pipeline_jobs)
-    if len(plans) == 1 and plans[0].error is not None:
+    if len(plans) == 1 and plans[0].error is not None and not plans[0].plan:
         raise plans[0].error
     for one in plans:
         if len(plans) > 1:

@@ -28,6 +28,7 @@ from delta_cdc.config import load
 from delta_cdc.core import codec
 from delta_cdc.core.errors import (
     ConfigurationChanged,
+    ConfigurationDrift,
     InvalidConfiguration,
     JobFailed,
     LimitExceeded,
@@ -36,6 +37,7 @@ from delta_cdc.core.errors import (
     TablesFailed,
 )
 from delta_cdc.run.batch import PipelineResult
+from delta_cdc.run.detect_changes import DetectedChanges
 from delta_cdc.run.outcomes import Effort
 from delta_cdc.run.table_arguments import requests
 from tests.support.filled import fill
@@ -352,6 +354,20 @@ def test_a_repair_of_the_quarantine_reads_the_records_of_a_log_again(
     assert (work, summary["events"]["status"]) == ([], "nothing")
     _, summary = detect(*lake, without, mode="repair", repair_keys="true", tables=["events"])
     assert summary["events"]["status"] == "left out"
+
+
+def test_an_apply_that_will_fail_does_not_stop_its_ingest(
+    lake: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first task names the error; the shared application ingests, and the table's own task fails."""
+    drift = ConfigurationDrift("other options.", remedy="go back.")
+
+    def detected(jobs: Any) -> list[DetectedChanges]:
+        return [DetectedChanges(pipeline=one.pipeline, has_work=True, error=drift) for one in jobs]
+
+    monkeypatch.setattr("delta_cdc.run.detect_changes.detect_changes", detected)
+    (work,), summary = detect(lake[1])
+    assert (work["failed"], summary["busy"]["status"]) == (False, "failed")
 
 
 def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from delta_cdc.core.errors import ConfigurationDrift
 from delta_cdc.run import batch
 from delta_cdc.run.detect_changes import detect_changes
 from delta_cdc.run.saved_plans import SavedPlan
@@ -99,6 +100,31 @@ def test_tables_with_a_log(tmp_path: Path) -> None:
     (alone,) = detect_changes([replace(first.pipeline_job, apply=None)])
     assert (alone.has_work, alone.target, alone.since) == (False, first.world.request().log, None)
     assert alone.target_version == first.world.log.version
+
+
+def test_other_options_are_found_before_the_ingest_which_goes_on(tmp_path: Path) -> None:
+    """The source may not keep its records until a person corrects the options of the target."""
+    lake = Lake(tmp_path)
+    one = lake.add("one")
+    one.world.deliver("a.json", ["x"])
+    lake.publish(lake.run())
+    one.world.deliver("b.json", ["y"])
+
+    def found(**options: Any) -> DetectedChanges:
+        other = replace(one.apply, options=replace(one.apply.options, **options))
+        (detected,) = detect_changes([replace(one.pipeline_job, apply=other)])
+        return detected
+
+    drifted = found(where="id > 1")
+    assert isinstance(drifted.error, ConfigurationDrift)
+    assert (drifted.has_work, drifted.since) == (True, 0)
+    assert drifted.found.startswith("1 file (")
+    assert "; then ConfigurationDrift: " in drifted.found
+    assert "\nthen       ConfigurationDrift: " in drifted.plan
+    assert found().error is None
+    # Without a new file, the plan of the apply finds it.
+    one.world.ingest()
+    assert (found(where="id > 1").has_work, type(found(where="id > 1").error)) == (False, ConfigurationDrift)
 
 
 @pytest.mark.parametrize("mode", ["dry_run", "incremental"])
