@@ -62,6 +62,7 @@ _OUTCOMES = {
     "ingested": "ingested",
     "failed": "failed",
     "nothing": "had nothing new",
+    "planned": "only planned (dry run)",
 }
 #: Limits of a dry run's XCom: steps, characters of a plan, and characters of all statements together.
 _MOST_STEPS = 100
@@ -374,6 +375,8 @@ def status(outcome: PipelineResult) -> str:
     """Return the outcome of a table in one word."""
     if outcome.error is not None:
         return "failed"
+    if outcome.applied is not None and outcome.applied.dry_run is not None:
+        return "planned"
     if outcome.applied is not None and outcome.applied.applied:
         return "applied"
     return "ingested" if outcome.ingested is not None and outcome.ingested.applied else "nothing"

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delta_cdc.run.batch import PipelineJob
+    from tests.unit.airflow.conftest import Records
 
 PRINT = "f" * 64
 #: Ids of two detections.
@@ -560,6 +561,26 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     assert answers["a"]["status"] == "planned"
     assert answers["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
     assert answers["b"] == {"item_stamp": S1, "status": "nothing"}
+
+
+def test_a_dry_run_of_a_replay_names_what_its_application_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, records: Records
+) -> None:
+    """Its log had only that nothing was in quarantine beside the target, and that nothing was new."""
+    plan = {"table": [], "steps": [], "statements": [], "counts": {}}
+    shown = PipelineResult(pipeline="a", applied=replace(applied("a"), applied=False, dry_run=plan))
+    flow = Flow(monkeypatch, shown)
+    # A target without keys has nothing to repair.
+    tables = [with_log("a"), with_log("b", insert_only=True, keys=[])]
+    form = {"mode": "repair", "repair_quarantined": True, "dry_run": True}
+    work = [item(one["pipeline"], table={**one, **form}) for one in tables]
+    monkeypatch.setattr(RunSparkOperator, "log", records)
+    answers = run_spark(work, context(params=form), *tables)
+    assert ([one.pipeline for one in flow.pipeline_jobs], list(answers)) == (["a"], ["a"])
+    text = "\n".join(records.at("info"))
+    assert "a: a real run would do: " in text
+    assert "b: a real run would do: " in text
+    assert "1 table: 1 only planned (dry run)." in text
 
 
 def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,14 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
 from delta_cdc.core.errors import ConfigurationDrift
 from delta_cdc.run import batch
+from delta_cdc.run.batch import PipelineJob
 from delta_cdc.run.detect_changes import detect_changes
 from delta_cdc.run.saved_plans import SavedPlan
 from tests.support.filled import fill
+from tests.support.logs import LogTable
 from tests.unit.flow.test_bundle import Lake
 
 if TYPE_CHECKING:
@@ -125,6 +128,23 @@ def test_other_options_are_found_before_the_ingest_which_goes_on(tmp_path: Path)
     # Without a new file, the plan of the apply finds it.
     one.world.ingest()
     assert (found(where="id > 1").has_work, type(found(where="id > 1").error)) == (False, ConfigurationDrift)
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_repair_of_the_quarantine_of_a_log_is_work(tmp_path: Path, dry: bool) -> None:
+    """Also if nothing is in quarantine beside the target."""
+    lake = Lake(tmp_path)
+    one = lake.add("one")
+    one.world.deliver("a.json", ["x"])
+    lake.publish(lake.run())
+    quarantine = LogTable(one.world.root / "log__quarantine", table_id="q").create()
+    quarantine.append()
+    pq.write_table(pa.table({"pipeline": ["one"]}), quarantine.path / "part-00001-0.parquet")
+    apply = replace(one.apply, mode="repair", repair_quarantined=True, dry_run=dry)
+    replay = PipelineJob(ingest=replace(one.world.request(), replay=True), apply=apply)
+    (found,) = detect_changes([replay])
+    assert (found.has_work, found.error) == (True, None)
+    assert found.found == f"the records of {quarantine.path} again"
 
 
 @pytest.mark.parametrize("mode", ["dry_run", "incremental"])
