@@ -53,6 +53,7 @@ _ANNOUNCED = (
     "counts",
     "bytes_written",
     "lag",
+    "in_quarantine",
     "seconds",
     "attempts_lost",
     "partitions",
@@ -176,10 +177,12 @@ def announce(
             "counts",
             "bytes_written",
             "left",
+            "in_quarantine",
         )
         ingest_dict = ingested.to_dict()
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(
-            delta_asset(given["log"]), extra={name: ingest_dict[name] for name in names}
+            delta_asset(given["log"]),
+            extra={name: ingest_dict[name] for name in names if name in ingest_dict},
         )
     if outcome.applied is not None:
         applied_from = {**given, "source": source_of(given)}

@@ -286,6 +286,7 @@ def _summary(changes: DetectedChanges, lag: dict[str, Any] | None, stamp: str) -
         announced=changes.announced,
         found=_shortened(changes.found) if changes.has_work or changes.error else "",
         lag=lag,
+        in_quarantine=changes.held,
         stamp=stamp,
     )
 

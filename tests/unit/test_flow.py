@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.core.errors import (
@@ -20,6 +22,7 @@ from delta_cdc.core.errors import (
     TargetChangedUnderneath,
 )
 from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.quarantine import Held
 from delta_cdc.core.requests import ApplyRequest, CommitRequest, ReadRequest
 from delta_cdc.core.spec import ApplySpec, JobResult, ReadSpec, fingerprint, step_fingerprint
 from delta_cdc.core.validation import described
@@ -290,6 +293,16 @@ def test_a_repair_of_nothing_does_not_deny_that_newer_versions_wait(world: World
     assert world.heard("Nothing to repair")
     assert world.heard("A run without a mode applies what is newer")
     assert not world.heard("Nothing to apply")
+
+
+def test_the_rows_in_quarantine_are_published_if_a_run_can_put_some_there(world: World) -> None:
+    quarantine = LogTable(world.target.path.with_name("target__quarantine")).create()
+    quarantine.append()
+    pq.write_table(pa.table({"pipeline": ["p", "p"]}), quarantine.path / "part-00001-0.parquet")
+    assert world.apply().held is None
+    options = replace(world.request.options, on_invalid="quarantine")
+    for dry_run, held in ((False, Held(world.target.uri, 10, is_log=False)), (True, None)):
+        assert world.apply(options=options, dry_run=dry_run).held == held
 
 
 def test_two_steps_are_counted_together(world: World, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from delta_cdc.planning.apply import lasting_drift, plan_apply_async
 from delta_cdc.planning.ingest import plan_ingest_async
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.plan import readable
+from delta_cdc.planning.quarantine import held
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import extra_work_of
@@ -25,6 +26,7 @@ from delta_cdc.run.outbox import unannounced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from delta_cdc.core.quarantine import Held
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.planning.ingest import IngestPlan
     from delta_cdc.planning.plan import Plan
@@ -57,6 +59,8 @@ class DetectedChanges:
     :param lag: how far the target is behind (:meth:`delta_cdc.planning.status.Lag.to_dict`); None if unknown
     :param announced: numbers of the newest announced seals of ``log`` and ``target``; empty if there is other
         work, because then the function does not look
+    :param held: the rows in quarantine, of the log and of the target, as far as they have quarantines; empty
+        if there is work, because the run that does it looks
     """
 
     pipeline: str
@@ -74,6 +78,7 @@ class DetectedChanges:
     notes: tuple[str, ...] = ()
     lag: dict[str, Any] | None = None
     announced: dict[str, int] = field(default_factory=dict)
+    held: tuple[Held, ...] = ()
 
 
 def detect_changes(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges]:
@@ -198,7 +203,10 @@ async def _add_outbox(
 ) -> DetectedChanges:
     """Return what was detected; if there is no work but a commit that was not announced, this is the work."""
     ask = pipeline_job.announced
-    if detected.has_work or ask is None or (pipeline_job.apply is not None and pipeline_job.apply.dry_run):
+    if detected.has_work or (pipeline_job.apply is not None and pipeline_job.apply.dry_run):
+        return detected
+    detected = replace(detected, held=await _held(pipeline_job, ingest, plan))
+    if ask is None:
         return detected
     numbers: dict[str, int] = {}
 
@@ -219,6 +227,17 @@ async def _add_outbox(
     if not commits:
         return replace(detected, announced=numbers)
     return replace(detected, has_work=True, found=f"{plural(commits, 'commit')} that no event announced")
+
+
+async def _held(pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan | None) -> tuple[Held, ...]:
+    """Return the rows in the quarantines of a pipeline without work."""
+    batch, apply = pipeline_job.ingest, pipeline_job.apply
+    looks = []
+    if batch is not None and ingest is not None and ingest.recorded is not None:
+        looks.append(held(batch.log, batch.pipeline, batch.storage_options, is_log=True))
+    if apply is not None and plan is not None and plan.recorded is not None and apply.quarantine is not None:
+        looks.append(held(apply.target, apply.pipeline, apply.storage_options, is_log=False))
+    return tuple(one for one in await gathered(looks) if one is not None)
 
 
 async def _lag(plan: Plan) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from delta_cdc.core.errors import ConfigurationDrift
+from delta_cdc.core.quarantine import Held
 from delta_cdc.run import batch
 from delta_cdc.run.batch import PipelineJob
 from delta_cdc.run.detect_changes import detect_changes
@@ -128,6 +129,30 @@ def test_other_options_are_found_before_the_ingest_which_goes_on(tmp_path: Path)
     # Without a new file, the plan of the apply finds it.
     one.world.ingest()
     assert (found(where="id > 1").has_work, type(found(where="id > 1").error)) == (False, ConfigurationDrift)
+
+
+def test_what_is_in_quarantine_without_work(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    one = lake.add("one")
+    one.world.deliver("a.json", ["x"])
+    lake.publish(lake.run())
+    apply = replace(one.apply, options=replace(one.apply.options, on_invalid="quarantine"))
+    job = replace(one.pipeline_job, apply=apply)
+    assert [found.held for found in detect_changes([job])] == [()]
+    held = []
+    for table, is_log in ((one.world.root / "log", True), (one.target.path, False)):
+        quarantine = LogTable(table.with_name(f"{table.name}__quarantine"), table_id="q").create()
+        quarantine.append()
+        pq.write_table(pa.table({"pipeline": ["one"]}), quarantine.path / "part-00001-0.parquet")
+        held.append(Held(str(table), 10, is_log))
+    (idle,) = detect_changes([job])
+    assert (idle.has_work, idle.held) == (False, tuple(held))
+    # A damaged one is an error of the flow that needs it.
+    (one.world.root / "log__quarantine" / "part-00001-0.parquet").write_text("")
+    pq.write_table(pa.table({"pipeline": ["other"]}), quarantine.path / "part-00001-0.parquet")
+    assert [(found.held, found.error) for found in detect_changes([job])] == [
+        ((replace(held[1], rows=0),), None)
+    ]
 
 
 @pytest.mark.parametrize("dry", [False, True])
