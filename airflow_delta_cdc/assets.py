@@ -24,6 +24,8 @@ GROUP = "delta_cdc"
 #: What the names of the aliases begin with: of pipelines, and of groups.
 ALIAS_OF_PIPELINE = "delta_cdc:"
 ALIAS_OF_GROUP = f"{ALIAS_OF_PIPELINE}group:"
+#: Characters of a URI that stay as they are.
+_SAFE = "/:@!$&'()*+,;=~-._"
 #: What the URI of a watched asset ends with if its watcher has arguments.
 _DIGEST = re.compile("%23[0-9a-f]{8}$")
 
@@ -140,10 +142,18 @@ def _uri(table: str) -> str:
     try:
         location = canonical_uri(table)
     except TableNameUnresolved:
-        return f"x-delta://{quoted(table.strip().lower())}"
-    return quoted(location if "://" in location else f"file://{location}")
+        return f"x-delta://{_encoded(table.strip().lower())}"
+    return _encoded(location if "://" in location else f"file://{location}")
 
 
-def quoted(path: str) -> str:
-    """Percent-encode the characters that a URI may not contain (databases store asset URIs as ASCII)."""
-    return quote(path, safe="/:@%!$&'()*+,;=~-._")
+def _encoded(location: str) -> str:
+    """Percent-encode a location: of different ones, the results differ, because % is encoded, too."""
+    return quote(location, safe=_SAFE)
+
+
+def quoted(uri: str) -> str:
+    """Percent-encode the characters that a URI may not contain (databases store asset URIs as ASCII).
+
+    :param uri: it may have encoded parts, which stay
+    """
+    return quote(uri, safe=f"{_SAFE}%")

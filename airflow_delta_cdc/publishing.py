@@ -53,6 +53,7 @@ _ANNOUNCED = (
     "counts",
     "bytes_written",
     "lag",
+    "in_quarantine",
     "seconds",
     "attempts_lost",
     "partitions",
@@ -62,6 +63,7 @@ _OUTCOMES = {
     "ingested": "ingested",
     "failed": "failed",
     "nothing": "had nothing new",
+    "planned": "only planned (dry run)",
 }
 #: Limits of a dry run's XCom: steps, characters of a plan, and characters of all statements together.
 _MOST_STEPS = 100
@@ -175,10 +177,12 @@ def announce(
             "counts",
             "bytes_written",
             "left",
+            "in_quarantine",
         )
         ingest_dict = ingested.to_dict()
         context["outlet_events"][pipeline_alias(given["pipeline"])].add(
-            delta_asset(given["log"]), extra={name: ingest_dict[name] for name in names}
+            delta_asset(given["log"]),
+            extra={name: ingest_dict[name] for name in names if name in ingest_dict},
         )
     if outcome.applied is not None:
         applied_from = {**given, "source": source_of(given)}
@@ -374,6 +378,8 @@ def status(outcome: PipelineResult) -> str:
     """Return the outcome of a table in one word."""
     if outcome.error is not None:
         return "failed"
+    if outcome.applied is not None and outcome.applied.dry_run is not None:
+        return "planned"
     if outcome.applied is not None and outcome.applied.applied:
         return "applied"
     return "ingested" if outcome.ingested is not None and outcome.ingested.applied else "nothing"

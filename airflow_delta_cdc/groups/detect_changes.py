@@ -176,7 +176,7 @@ class DetectChangesOperator(GroupOperator):
             since=changes.since,
             ends={key: plan["ending_version"] for key, plan in plans},
             located=_located(table, pipeline_job),
-            failed=changes.error is not None,
+            failed=changes.error is not None and not changes.has_work,
         )
 
     def _log(self, detected: Sequence[DetectedChanges]) -> None:
@@ -286,6 +286,7 @@ def _summary(changes: DetectedChanges, lag: dict[str, Any] | None, stamp: str) -
         announced=changes.announced,
         found=_shortened(changes.found) if changes.has_work or changes.error else "",
         lag=lag,
+        in_quarantine=changes.held,
         stamp=stamp,
     )
 

@@ -12,10 +12,10 @@ from airflow_delta_cdc.groups.base import (
     GroupOperator,
     WorkSavedPlans,
     arguments_of_run,
-    has_target,
     is_dry,
     jobs_of_items,
     saved_plans_of,
+    takes_source,
 )
 from airflow_delta_cdc.groups.detect_changes import detecting
 from airflow_delta_cdc.groups.xcoms import items
@@ -90,8 +90,16 @@ class RunSparkOperator(GroupOperator):
         work = [
             (item, table, saved_plan, _part_for_spark(item, table, pipeline_job, saved_plan))
             for item, table, saved_plan, pipeline_job in zip(found, given, saved_plans, jobs, strict=True)
-            if _needs_spark(table)
+            if _needs_spark(table, pipeline_job)
         ]
+        for item, table in zip(found, given, strict=True):
+            if is_dry(table) and takes_source(table):
+                self.log.info(
+                    "%s: a real run would do: %s. This dry run computes only the apply, of what the log has "
+                    "now; the task of the table shows the plan of the ingest.",
+                    item.pipeline,
+                    item.found,
+                )
         with self.application(context) as execute:
             outcomes = engine.run_batch(
                 [pipeline_job for *_, pipeline_job in work],
@@ -143,8 +151,8 @@ def _part_for_spark(
     return replace(pipeline_job, saved_plans=saved_plans, since=item.since, announced=None)
 
 
-def _needs_spark(table: Mapping[str, Any]) -> bool:
-    return has_target(table) or not is_dry(table)
+def _needs_spark(table: Mapping[str, Any], pipeline_job: PipelineJob) -> bool:
+    return pipeline_job.apply is not None or pipeline_job.error is not None or not is_dry(table)
 
 
 def _answer(

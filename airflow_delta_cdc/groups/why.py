@@ -40,7 +40,7 @@ class ExplainRowOperator(DeltaWhyOperator):
 
         :raises InvalidConfiguration: the group has no table of this name
         """
-        name = arguments.name("pipeline", self.pipeline)
+        name = arguments.pipeline("pipeline", self.pipeline)
         known = [table for table in self.tables if name in (None, table["pipeline"])]
         if not known:
             raise InvalidConfiguration(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from delta_cdc.core import codec
 from delta_cdc.core.codec import UnreadableJson
 from delta_cdc.core.errors import ConfigurationChanged, DeltaCdcError, InvalidXCom
+from delta_cdc.core.quarantine import Held  # noqa: TC001 - codec reads the hints
 from delta_cdc.core.uris import is_name
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Summary:
         and only to read versions there
     :param announced: the numbers of the seals of ``log`` and ``target`` that events have announced
     :param found: the work or the error, for people
-    :param lag: for people, too
+    :param lag, in_quarantine: for people, too
     :param stamp: id of the detection, as in the :class:`Item`
     """
 
@@ -105,6 +106,7 @@ class Summary:
     announced: dict[str, int] = field(default_factory=dict)
     found: str = ""
     lag: dict[str, Any] | None = None
+    in_quarantine: tuple[Held, ...] = ()
     stamp: str = ""
 
 

@@ -9,7 +9,7 @@ from airflow_delta_cdc.arguments import attributes
 from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.option import COUNT, NAME, TABLE
+from delta_cdc.core.option import COUNT, PIPELINE, TABLE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,7 +46,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     """
 
     kinds: ClassVar[dict[str, Kind]] = {
-        "pipeline": NAME,
+        "pipeline": PIPELINE,
         "staging": TABLE,
         "ending_version": COUNT,
         **DeltaCdcOperator.kinds,
@@ -75,7 +75,7 @@ class DeltaCommitWatermarkOperator(DeltaCdcOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, run at most one Spark application per attempt, confirm from the staging table's log."""
         request = engine.CommitRequest(
-            pipeline=arguments.required("pipeline", self.pipeline),
+            pipeline=arguments.required_pipeline("pipeline", self.pipeline),
             staging=arguments.table("staging", self.staging),
             ending_version=arguments.whole_number("ending_version", self.ending_version),
             single_driver=self.single_driver,

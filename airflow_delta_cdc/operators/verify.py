@@ -18,7 +18,7 @@ from airflow_delta_cdc.operators.base import MOST_BYTES_OF_REPORT, DeltaCdcOpera
 from delta_cdc.core import arguments
 from delta_cdc.core.checks import CHECKS, SEAL, Verification, finding, ok
 from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration, TableNotFound
-from delta_cdc.core.option import CONFLICT, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, TEXT, choice
+from delta_cdc.core.option import CONFLICT, NAMES, OPTIONAL_TABLE, PIPELINE, POSITIVE, TEXT, choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +68,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
     """
 
     kinds: ClassVar[dict[str, Kind]] = {
-        "pipeline": NAME,
+        "pipeline": PIPELINE,
         "target": OPTIONAL_TABLE,
         "source": OPTIONAL_TABLE,
         "current": OPTIONAL_TABLE,
@@ -154,7 +154,8 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         return self._configured(context, common)
 
     def _given(self, *names: str) -> str:
-        return ", ".join(name for name in names if arguments.is_given(getattr(self, name)))
+        values = {name: self.kinds[name].read(name, getattr(self, name)) for name in names}
+        return ", ".join(name for name, value in values.items() if value is not None)
 
     def _one(self, context: Context, common: dict[str, Any]) -> VerifyRequest:
         others = self._given("group", "tables")
@@ -162,7 +163,7 @@ class DeltaVerifyOperator(DeltaCdcOperator):
             raise InvalidConfiguration(
                 f"{others} given without config.", remedy="name the configuration, or leave it out."
             )
-        pipeline = arguments.required("pipeline", self.pipeline)
+        pipeline = arguments.required_pipeline("pipeline", self.pipeline)
         request = engine.VerifyRequest(
             pipeline=pipeline,
             target=arguments.table("target", self.target),

@@ -13,7 +13,7 @@ from airflow_delta_cdc.lazy import Lazy
 from airflow_delta_cdc.operators.base import MOST_BYTES_OF_REPORT, DeltaCdcOperator
 from delta_cdc.core import arguments
 from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.option import CONFLICT, KEY_VALUES, NAME, NAMES, OPTIONAL_TABLE, SIZE, TEXT
+from delta_cdc.core.option import CONFLICT, KEY_VALUES, NAMES, OPTIONAL_TABLE, PIPELINE, SIZE, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class DeltaWhyOperator(DeltaCdcOperator):
     """
 
     kinds: ClassVar[dict[str, Kind]] = {
-        "pipeline": NAME,
+        "pipeline": PIPELINE,
         "target": OPTIONAL_TABLE,
         "source": OPTIONAL_TABLE,
         "on_conflict": CONFLICT,
@@ -141,7 +141,7 @@ class DeltaWhyOperator(DeltaCdcOperator):
         if given is not None:
             return engine.why_request_of(given, **question)
         return engine.WhyRequest(
-            pipeline=arguments.required("pipeline", self.pipeline),
+            pipeline=arguments.required_pipeline("pipeline", self.pipeline),
             target=arguments.table("target", self.target),
             source=arguments.optional_table("source", self.source),
             policies={"on_conflict": arguments.conflict("on_conflict", self.on_conflict) or "fail"},
@@ -159,7 +159,7 @@ class DeltaWhyOperator(DeltaCdcOperator):
         others = ", ".join(name for name in ("target", "source") if arguments.is_given(getattr(self, name)))
         if others:
             raise InvalidConfiguration(f"config and {others} are given.", remedy="leave one of them out.")
-        name = arguments.name("pipeline", self.pipeline)
+        name = arguments.pipeline("pipeline", self.pipeline)
         chosen = files.configuration(context, path).chosen(None, None if name is None else [name])
         tables = [table for _, table in chosen]
         the_only([table.arguments for table in tables], path)

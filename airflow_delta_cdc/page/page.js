@@ -322,6 +322,9 @@ const Plot = ({ title, points, series, unit = number, empty }) => {
   );
 };
 
+// What is in quarantine, or if no run has published it, what the last run put there.
+const inQuarantine = (item) => item.held_rows ?? item.quarantined;
+
 // -- the list ------------------------------------------------------------------------------------------------
 const Row = ({ item, trend, withGroup }) => {
   const { run } = item;
@@ -347,7 +350,7 @@ const Row = ({ item, trend, withGroup }) => {
       run ? h(Muted, null, `${outcome(run)}${run.seconds === null ? "" : `, ${duration(run.seconds)}`}`) : null,
     ),
     h("td", { className: "nowrap" }, h(Moved, { rows: item.rows })),
-    h("td", { className: item.quarantined ? "warning" : undefined }, number(item.quarantined)),
+    h("td", { className: inQuarantine(item) ? "warning" : undefined }, number(inQuarantine(item))),
     h("td", { className: "nowrap" }, h(Deadline, { item }), deadlineNote(item) ? h(Muted, null, deadlineNote(item)) : null),
     h("td", null, h(Spark, { values: trend })),
   );
@@ -356,7 +359,7 @@ const Row = ({ item, trend, withGroup }) => {
   return [cells, h("tr", { className: "under", key: "error" }, h("td", { colSpan: COLUMNS.length }, h(Finding, { finding: item.findings[0] }, run ? h(RunLinks, { run }) : null)))];
 };
 
-const COLUMNS = ["State", "Pipeline", "Behind", "Watermark", "Last run", "Rows", "Quarantined", "Readable until", "Trend"];
+const COLUMNS = ["State", "Pipeline", "Behind", "Watermark", "Last run", "Rows", "In quarantine", "Readable until", "Trend"];
 
 const Pipelines = ({ items, withGroup = true }) => {
   const [screen, setScreen] = useState(0);
@@ -444,7 +447,7 @@ const Overview = () => {
         ),
       ),
       h(Box, { flex: 1 }),
-      h(Flex, { align: "center", fontSize: "sm", gap: 3 }, h(Text, { color: "fg.muted" }, "Last runs:"), h(Moved, { rows: totals.rows }), h(Text, { color: totals.quarantined ? "fg.warning" : "fg.muted" }, `quarantined: ${number(totals.quarantined)}`), h(Text, { color: "fg.muted" }, `behind: ${lag(totals)}`)),
+      h(Flex, { align: "center", fontSize: "sm", gap: 3 }, h(Text, { color: "fg.muted" }, "Last runs:"), h(Moved, { rows: totals.rows }), h(Text, { color: totals.quarantined ? "fg.warning" : "fg.muted" }, `in quarantine: ${number(totals.quarantined)}`), h(Text, { color: "fg.muted" }, `behind: ${lag(totals)}`)),
     ),
     h(
       Flex,
@@ -957,6 +960,7 @@ const One = ({ again, error, item }) => {
       h(Fact, { label: "Last run", note: run?.seconds ? `took ${duration(run.seconds)}` : undefined, title: run?.started }, run ? h(To, { to: run.task_id ? taskPath(run) : runPath(run) }, `${outcome(run)}, ${run.started ? ago(run.started) : "queued"}`) : "\u2013"),
       h(Fact, { label: "Rows of the last run" }, h(Moved, { rows: item.rows })),
       h(Fact, { label: "Quarantined by it" }, number(item.quarantined)),
+      item.held_rows === undefined ? null : h(Fact, { label: "In quarantine" }, number(item.held_rows)),
       item.rules && Object.keys(item.rules).length
         ? h(Fact, { label: "Rules broken by its rows" }, Object.entries(item.rules).map(([name, rows]) => h(Text, { as: "div", color: "fg.warning", fontSize: "sm", key: name }, `${name}: ${number(rows)}`)))
         : null,

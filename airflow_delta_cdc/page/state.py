@@ -38,6 +38,7 @@ _OF_ONE = (
     "freshness",
     "as_of",
     "in_quarantine",
+    "held",
     "rules",
     "left_out",
     "differing",
@@ -343,6 +344,7 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
         "readable_until": _text(lag.get("readable_until")),
         "seconds": {name: value for name, value in seconds.items() if _is_number(value)} or None,
         "is_dry_run": True if "dry_run" in published else None,
+        "held": list(_held(published)) or None,
         **{name: _if_number(published.get(name)) for name in _VERSIONS},
         **{name: _if_number(lag.get(key)) for name, key in _LAG.items()},
     }
@@ -368,6 +370,16 @@ def _in_quarantine(published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if rows:
             log, target = (_text(part.get(name)) for name in ("log_table", "target_table"))
             yield {"rows": rows, "table": target or log or "<table>", "is_log": log is not None}
+
+
+def _held(published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the number of rows that each quarantine had at the end of a run or a detection, and its table."""
+    for part in (_mapping(published.get("ingested")), published):
+        given = part.get("in_quarantine")
+        for one in map(_mapping, given if isinstance(given, list) else [given]):
+            table = _text(one.get("table"))
+            if table is not None and _is_number(one.get("rows")):
+                yield {"rows": int(one["rows"]), "table": table, "is_log": one.get("is_log") is True}
 
 
 def _differing(comparisons: Any) -> list[str]:
@@ -537,7 +549,12 @@ def _totals(stored: Stored, ranked: Sequence[tuple[str, _Lasting]], now: datetim
     items = [one.item for _, one in ranked]
     states = Counter(state for state, _ in ranked)
     rows = [item["rows"] for item in items if "rows" in item]
-    known = {name: [item[name] for item in items if name in item] for name in ("quarantined", "lag_versions")}
+    known = {
+        # Of a release that published only what its last run put there, this is what is known.
+        "quarantined": [item.get("held_rows", item.get("quarantined")) for item in items],
+        "lag_versions": [item.get("lag_versions") for item in items],
+    }
+    sums = {name: [number for number in numbers if number is not None] for name, numbers in known.items()}
     return {
         "as_of": _iso(now),
         "hidden": stored.rights.hidden_of({one.dag_id for one in stored.pipelines}),
@@ -546,7 +563,7 @@ def _totals(stored: Stored, ranked: Sequence[tuple[str, _Lasting]], now: datetim
             "states": {state: states[state] for state in STATES},
             # Without a number that is known, the sum is unknown.
             **({"rows": {name: sum(one[name] for one in rows) for name in _ROWS}} if rows else {}),
-            **{name: sum(numbers) for name, numbers in known.items() if numbers},
+            **{name: sum(numbers) for name, numbers in sums.items() if numbers},
         },
     }
 
@@ -630,6 +647,7 @@ def _shown(
     of_event = _of_event(event, known)
     is_newer = not known or (of_event.get("as_of", "") > known[0].get("as_of", ""))
     shown = _merged(*([of_event] if is_newer else []), *known, of_event, declared)
+    shown |= _now_held(outcomes, event)
     if last is not None and last.figures:
         shown |= {
             name: last.figures[name]
@@ -645,6 +663,24 @@ def _shown(
             else:
                 del shown["readable_until"]
     return shown
+
+
+def _now_held(outcomes: Sequence[_Outcome], event: Event | None) -> dict[str, Any]:
+    """Return what each quarantine of a pipeline holds, by the newest figures that say so.
+
+    Only a commit of the pipeline changes it, so a run that publishes nothing of it leaves it as it was.
+    """
+    known = [outcome.figures for outcome in outcomes if "held" in outcome.figures]
+    if event is not None and "in_quarantine" in event.extra:
+        known.append(figures(event.extra, event.timestamp))
+    if not known:
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    # The newest run is the first one, also of two of the same second.
+    known.reverse()
+    for one in sorted(known, key=lambda one: one.get("as_of", "")):
+        found |= {held["table"]: held for held in one.get("held", ())}
+    return {"held": list(found.values()), "held_rows": sum(held["rows"] for held in found.values())}
 
 
 def _is_older(shown: Mapping[str, Any], last: _Outcome) -> bool:
@@ -761,12 +797,7 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
             f"{item['behind_since']}{_allowed(item)}.",
             "remedy": _catching_up(item),
         }
-    for one in item.get("in_quarantine", []):
-        yield {
-            "level": "warning",
-            "text": "The last run put " + where_rows_are(one["rows"], one["table"]),
-            "remedy": then_repair(is_log=one["is_log"]),
-        }
+    yield from _quarantined(item)
     if names := item.get("left_out"):
         yield {"level": "warning", "text": left_out.sentence(names), "remedy": left_out.REMEDY}
     for name, number in item.get("rules", {}).items():
@@ -789,20 +820,38 @@ def _findings(item: Mapping[str, Any], now: datetime) -> Iterator[dict[str, str]
         yield {"level": "note", "text": text, "remedy": "start a run: the first one loads the target."}
 
 
+def _quarantined(item: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield a finding for each quarantine that has rows, as far as it is known; else for what the last run
+    put there."""
+    known = item.get("held", ())
+    counted = {one["table"] for one in known}
+    texts = [(one, "") for one in known if one["rows"]]
+    texts += [
+        (one, "The last run put ") for one in item.get("in_quarantine", ()) if one["table"] not in counted
+    ]
+    for one, text in texts:
+        yield {
+            "level": "warning",
+            "text": f"{text}{where_rows_are(one['rows'], one['table'])}",
+            "remedy": then_repair(is_log=one["is_log"]),
+        }
+
+
 def earlier_quarantined(events: Sequence[Event], item: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """Yield a finding for each quarantine that commits before those of the item's figures put rows into.
 
-    What tasks publish does not tell which of these rows are still there.
+    It is about quarantines of which no run has published how many rows they have now.
 
     :param events: of one pipeline, the newest first
     :param item: the pipeline
     """
     of_item = {(item.get("as_of"), one["table"]) for one in item.get("in_quarantine", ())}
+    counted = {one["table"] for one in item.get("held", ())}
     held: dict[str, dict[str, Any]] = {}
     for event in events:
         known = figures(event.extra, event.timestamp)
         for one in known.get("in_quarantine", ()):
-            if (known["as_of"], one["table"]) in of_item:
+            if (known["as_of"], one["table"]) in of_item or one["table"] in counted:
                 continue  # These rows have a finding of their own.
             newest = held.setdefault(one["table"], {**one, "rows": 0, "as_of": known["as_of"]})
             newest["rows"] += one["rows"]

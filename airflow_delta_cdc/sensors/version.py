@@ -37,7 +37,17 @@ from delta_cdc.core.errors import (
     StoreRefused,
     TableNotFound,
 )
-from delta_cdc.core.option import COUNT, MAPPING, NAME, NAMES, OPTIONAL_TABLE, POSITIVE, SETTINGS, TABLE, TEXT
+from delta_cdc.core.option import (
+    COUNT,
+    MAPPING,
+    NAMES,
+    OPTIONAL_TABLE,
+    PIPELINE,
+    POSITIVE,
+    SETTINGS,
+    TABLE,
+    TEXT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +61,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+#: The key of the number of refused checks in the task state store.
+_REFUSALS = "refusals"
 
 
 @dataclass(frozen=True)
@@ -102,7 +115,8 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
     :raises SourceHistoryChanged: without ``allow_recreation``: the table has the same id, but another
         history, for example after a copy from a backup
     :raises TableNameUnresolved: no operator has resolved the catalog name yet
-    :raises StoreRefused: storage refused access at six checks in a row (not in mode ``reschedule``)
+    :raises StoreRefused: storage refused access at six checks in a row (in mode ``reschedule`` only from
+        Airflow 3.3 on)
     :raises UnsupportedTable: the table uses a Delta feature that this package does not support, so its log
         alone does not show the changes
     :raises DeltaCdcError: the target's log has no valid watermark; the class of the error shows why
@@ -110,7 +124,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     kinds: ClassVar[dict[str, Kind]] = {
         "table": TABLE,
-        "pipeline": NAME,
+        "pipeline": PIPELINE,
         "target": OPTIONAL_TABLE,
         "baseline_version": COUNT,
         "min_versions": POSITIVE,
@@ -155,8 +169,8 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         self.storage_options = storage_options
         #: The baseline of the first look, where Airflow has no task state store.
         self._first: Position | None = None
-        #: The checks in a row at which storage refused access.
-        self._refusals = 0
+        #: The checks in a row at which storage refused access; None before the first check of this process.
+        self._refusals: int | None = None
         self.check_literals()
         if is_literal(table):
             self.add_inlets([delta_asset(table)])
@@ -249,22 +263,44 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
     # -- one look -------------------------------------------------------------------------------
     def _look_if_possible(self, context: Context) -> tuple[_Baseline | None, News | None]:
-        before, news = self._refusals, None
-        baseline = self._if_possible(self._baseline, context)
-        if baseline is not None:
-            news = self._if_possible(self._look, context, baseline)
-        if self._refusals == before:
-            self._refusals = 0
+        with self._counting_refusals(context):
+            baseline = self._if_possible(self._baseline, context)
+            news = self._if_possible(self._look, context, baseline) if baseline is not None else None
         return baseline, news
+
+    @contextmanager
+    def _counting_refusals(self, context: Context) -> Iterator[None]:
+        """Count the checks in a row at which storage refuses access.
+
+        The task state store keeps the number: in mode ``reschedule``, and after a pause of a deferred task,
+        each check has a process of its own. An error that ends the wait ends the count, too: a retry begins
+        again.
+        """
+        store = context.get("task_state_store")
+        known = self._refusals
+        if known is None:
+            saved = store.get(_REFUSALS) if store is not None else None
+            # People can edit the store.
+            known = saved if isinstance(saved, int) else 0
+        self._refusals, goes_on = known, False
+        try:
+            yield
+            goes_on = True
+        finally:
+            if not goes_on or self._refusals == known:
+                self._refusals = 0
+            if store is not None and self._refusals != known:
+                store.set(_REFUSALS, self._refusals)
 
     def _if_possible(self, step: Callable[..., T | None], *given: Any) -> T | None:
         """Return the result of a step; None after an error that may pass: the sensor looks again later."""
         try:
             return step(*given)
         except DeltaCdcError as error:
-            self._refusals += isinstance(error, StoreRefused)
-            if is_final(error) or self._refusals >= MOST_REFUSALS:
+            count = (self._refusals or 0) + isinstance(error, StoreRefused)
+            if is_final(error) or count >= MOST_REFUSALS:
                 raise
+            self._refusals = count
             self.log.warning("Cannot check %s. The sensor tries again: %s", self.table, message_of(error))
             return None
 
@@ -280,21 +316,20 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         return engine.run_sync(watch.look())
 
     def _baseline(self, context: Context) -> _Baseline:
-        is_given = arguments.is_given
-        if is_given(self.pipeline) != is_given(self.target):
+        pipeline = arguments.pipeline("pipeline", self.pipeline)
+        if (pipeline is not None) != arguments.is_given(self.target):
             raise InvalidConfiguration(
                 f"The sensor {self.task_id} was given only one of pipeline and target.",
                 remedy="give both to wait for versions beyond the watermark, or none.",
             )
-        if is_given(self.pipeline):
-            return self._watermark(context)
+        if pipeline is not None:
+            return self._watermark(context, pipeline)
         version = arguments.whole_number("baseline_version", self.baseline_version)
         return _Baseline(self._first_position(context) if version is None else version)
 
-    def _watermark(self, context: Context) -> _Baseline:
+    def _watermark(self, context: Context, pipeline: str) -> _Baseline:
         """Return the watermark in the target's log; without one, the position before all versions."""
-
-        options, pipeline = self._storage_options(), arguments.required("pipeline", self.pipeline)
+        options = self._storage_options()
         log = engine.DeltaLog(self._located(context, "target", self.target), options)
         recorded = engine.reconcile(
             log, pipeline, backup=partial(stored_copy, context, self.inlets, self.table, pipeline)

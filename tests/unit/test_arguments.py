@@ -18,6 +18,9 @@ MEANT: list[tuple[Callable[[str, object], object], object, object]] = [
     # Empty fields of a form are not given.
     *((read, nothing, None) for read in (arguments.whole_number, arguments.text, arguments.names)
       for nothing in (None, "", "  ", "None", "none", "null")),
+    *((arguments.pipeline, nothing, None) for nothing in (None, "", "  ", "None", "null")),
+    *((read, f" {name} ", name) for read in (arguments.pipeline, arguments.required_pipeline)
+      for name in ("p", "none")),
     *((arguments.whole_number, given, 12) for given in (12, "12", " 12 ")),
     (arguments.whole_number, 0, 0),
     (arguments.names, "id", ("id",)),
@@ -67,6 +70,8 @@ REFUSED: dict[Callable[[str, object], object], tuple[object, ...]] = {
         *({"id": None}, {"id": [1]}, {"": 1}, {1: 1}, {"id": 1, "ID ": 2}),
     ),
     arguments.required: ("", "None", None, 5),
+    arguments.pipeline: (5, True, ["p"]),
+    arguments.required_pipeline: ("", " ", "None", None, 5),
     arguments.flag: ("yes", "0", 1, 0.0, [True]),
     arguments.sequences: ([], ["at", ""], [1], 7),
     arguments.conflict: (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.cli import main
+from delta_cdc.core.errors import ConfigurationDrift
 from delta_cdc.run.detect_changes import DetectedChanges
 from tests.support.ingest_model import World
 from tests.support.tables import Tables
@@ -108,6 +109,18 @@ def test_the_clients_options_are_read_from_a_file(
     (request,) = asked
     assert request.kafka_options == {"bootstrap.servers": "one:9092", "session.timeout.ms": "6000"}
     assert (request.options.source_kind, request.max_offsets) == ("kafka", 7)
+
+
+def test_a_plan_shows_the_ingest_and_why_its_apply_will_fail(
+    world: World, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drift = ConfigurationDrift("other options.", remedy="go back.")
+    plan = "to do      1 file\nthen       fails"
+    found = DetectedChanges(pipeline="p", has_work=True, plan=plan, error=drift)
+    monkeypatch.setattr("delta_cdc.cli.plan.detect_changes", lambda _: [found])
+    world.ingest()
+    assert main(["plan", f"p={world.root / 'log'}"]) == 1
+    assert capsys.readouterr().out == f"{plan}\n"
 
 
 # -- replay ---------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.core.errors import (
@@ -20,6 +22,7 @@ from delta_cdc.core.errors import (
     TargetChangedUnderneath,
 )
 from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.quarantine import Held
 from delta_cdc.core.requests import ApplyRequest, CommitRequest, ReadRequest
 from delta_cdc.core.spec import ApplySpec, JobResult, ReadSpec, fingerprint, step_fingerprint
 from delta_cdc.core.validation import described
@@ -292,6 +295,16 @@ def test_a_repair_of_nothing_does_not_deny_that_newer_versions_wait(world: World
     assert not world.heard("Nothing to apply")
 
 
+def test_the_rows_in_quarantine_are_published_if_a_run_can_put_some_there(world: World) -> None:
+    quarantine = LogTable(world.target.path.with_name("target__quarantine")).create()
+    quarantine.append()
+    pq.write_table(pa.table({"pipeline": ["p", "p"]}), quarantine.path / "part-00001-0.parquet")
+    assert world.apply().held is None
+    options = replace(world.request.options, on_invalid="quarantine")
+    for dry_run, held in ((False, Held(world.target.uri, 10, is_log=False)), (True, None)):
+        assert world.apply(options=options, dry_run=dry_run).held == held
+
+
 def test_two_steps_are_counted_together(world: World, tmp_path: Path) -> None:
     world.target = LogTable(tmp_path / "other")
     result = world.unpublished(starting_version=2)
@@ -339,7 +352,7 @@ def test_commits_are_announced_without_work(world: World, died: int) -> None:
         world.next_run()
         result = world.apply(never, announced=events(announced))
         assert (result.applied, result.versions) == (True, VersionRange(*versions)), announced
-        assert world.heard("not announced yet")
+        assert world.heard("earlier runs that ended before they announced it")
     world.next_run()
     result = world.apply(never, announced=events(died + 3))
     assert (result.applied, result.versions, result.seal) == (False, None, died + 3)
@@ -432,7 +445,8 @@ def test_a_try_that_dies_before_it_publishes_publishes_on_its_retry(world: World
     again = world.unpublished(never)
     assert (again.applied, again.versions, again.target_version) == (True, VersionRange(4, 5), 1)
     assert recorded(again) == recorded(first)
-    assert world.heard("Already applied by this run")
+    assert world.heard("Already applied by an earlier try of this run")
+    assert world.heard("The run publishes this result; you need not do anything.")
     forget_saved_plans(again, world.saved_plans)
     assert world.apply().versions == VersionRange(6, 6)
 
@@ -588,7 +602,7 @@ def test_a_retry_knows_what_it_did_already(world: World, asked: dict[str, Any]) 
         first.counts,
         first.target_version,
     )
-    assert world.heard("Already applied by this run")
+    assert world.heard("Already applied by an earlier try of this run")
     world.next_run()
     world.ran.clear()
     assert world.apply(**asked).applied, "in a new run it is done again"

@@ -38,11 +38,12 @@ _PLACES = ("source", "log", "target", "staging", "current")
 _INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 
 
-def settings_of(pipelines: Sequence[Chosen]) -> dict[str, Any]:
+def settings_of(pipelines: Sequence[Chosen], *, one_by_one: bool = False) -> dict[str, Any]:
     """Return the settings of an application for some pipelines: options of store and Kafka, and confs.
 
     If a group names an Airflow connection, a message on standard error names the replacement.
 
+    :param one_by_one: the caller refuses each pipeline with templates alone
     :return: the settings by name; without a configuration, each is None
     :raises InvalidConfiguration: the groups have different settings; or the arguments of a pipeline contain
         templates, which only Airflow renders
@@ -58,7 +59,7 @@ def settings_of(pipelines: Sequence[Chosen]) -> dict[str, Any]:
             )
         settings[name] = values[0]
     names = [one.pipeline for one in pipelines if is_template(one.table.arguments)]
-    if names:
+    if names and not one_by_one:
         raise InvalidConfiguration(
             f"The arguments of {', '.join(names)} contain templates, which only Airflow renders.",
             remedy="name the other pipelines with --pipeline, or write values instead.",

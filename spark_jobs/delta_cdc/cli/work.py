@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc.cli.common import bounds, flags, newest_seal, refuse
 from delta_cdc.cli.pipelines import at_its_place, chosen, source_of, takes_pipelines
+from delta_cdc.config.combine import is_template
 from delta_cdc.core.arguments import MODES, ONWARDS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import filled, in_group, options_in
@@ -126,6 +127,7 @@ def _configured(
             remedy="leave it out, or name only pipelines where it has one.",
         )
     try:
+        _refuse_templates(table)
         return pipeline_job(
             {**table, **overrides},
             run_id=run_id,
@@ -134,6 +136,16 @@ def _configured(
         )
     except InvalidConfiguration as error:
         return PipelineJob(error=at_its_place(one, error), name=one.pipeline)
+
+
+def _refuse_templates(table: Mapping[str, Any]) -> None:
+    names = [name for name, value in table.items() if is_template(value)]
+    if names:
+        raise InvalidConfiguration(
+            f"{', '.join(names)} contains a template, which only Airflow renders.",
+            remedy="write a value instead, or run this pipeline in Airflow.",
+            argument=names[0],
+        )
 
 
 def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_plan: bool) -> PipelineJob:

@@ -26,7 +26,7 @@ from delta_cdc.core.variables import expand
 
 #: The texts to which an empty form field or an unset Param renders.
 _NOT_GIVEN = ("", "none", "null")
-#: The same texts for a choice, for which the word ``none`` may be valid.
+#: The same texts for a choice and for the name of a pipeline, of which the word ``none`` may be one.
 _NO_CHOICE = ("", "None", "null")
 #: The work of a run: apply all new changes, all up to a bound, or those of a time interval; compute some keys
 #: again; compute all keys again; or load the target from the start.
@@ -226,6 +226,32 @@ def required(name: str, value: Any) -> str:
     if not isinstance(value, str) or not is_given(value):
         raise refused(name, value, "give a text." if is_given(value) else f"give {name} a value.")
     return value.strip()
+
+
+def pipeline(name: str, value: Any) -> str | None:
+    """Read the optional name of a pipeline.
+
+    ``"none"`` is a name, as in a configuration. ``""``, ``"None"`` and ``"null"``, which templates render,
+    mean "not given".
+
+    :raises InvalidConfiguration: for anything except a text
+    """
+    if value is None or (isinstance(value, str) and value.strip() in _NO_CHOICE):
+        return None
+    if not isinstance(value, str):
+        raise refused(name, value, "give a text.")
+    return value.strip()
+
+
+def required_pipeline(name: str, value: Any) -> str:
+    """Read the name of a pipeline.
+
+    :raises InvalidConfiguration: if there is no name, or for anything except a text
+    """
+    found = pipeline(name, value)
+    if found is None:
+        raise refused(name, value, f"give {name} a value.")
+    return found
 
 
 def table(name: str, value: Any) -> str:

@@ -224,6 +224,7 @@ _A_MAPPING = "a mapping from names to values"
 _SEQUENCE_OF = "Sequence[str] | str"
 
 NAME = Kind("name", _A_NAME, arguments.name)
+PIPELINE = Kind("name", _A_NAME, arguments.pipeline)
 TABLE = Kind("name", _A_NAME, arguments.table)
 OPTIONAL_TABLE = Kind("name", _A_NAME, arguments.optional_table)
 ADAPTER = Kind("name", _A_NAME, arguments.adapter)

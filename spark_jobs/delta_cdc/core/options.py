@@ -28,6 +28,7 @@ from delta_cdc.core.option import (
     NAME,
     OPTIONAL_TABLE,
     PARTITIONS,
+    PIPELINE,
     PIPELINE_TABLES,
     POSITIVE,
     PREDICATE,
@@ -580,7 +581,7 @@ class RunOptions(RangeOptions):
         flag=True,
     )
     take_over_from: str | None = option(
-        NAME,
+        PIPELINE,
         "Old name of the pipeline that built the target: this pipeline continues at the old "
         "watermark, and later runs under the old name fail",
     )
@@ -822,7 +823,7 @@ def _by_name(*options: Option) -> dict[str, Option]:
 _TABLES = _by_name(
     Option(
         "pipeline",
-        NAME,
+        PIPELINE,
         "Name of the pipeline, which each of its commits records. None takes the last part of the "
         "name of the target or, if there is no target, of the change log. Do not change the name "
         "while that table exists. Two pipelines that write one table need different names",
@@ -877,7 +878,9 @@ _INGEST_TABLES = _by_name(
     ),
 )
 _READ_TABLES = _by_name(
-    Option("pipeline", NAME, "The pipeline's name, the same as in the apply or commit task", required=True),
+    Option(
+        "pipeline", PIPELINE, "The pipeline's name, the same as in the apply or commit task", required=True
+    ),
     Option("table", TABLE, "Path, URI or catalog name of the source, ``${ENV}`` allowed", required=True),
     Option(
         "staging", TABLE, "Path or URI of the staging table. The read creates it if needed", required=True

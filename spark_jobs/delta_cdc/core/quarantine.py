@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.sql import string
@@ -13,6 +14,18 @@ if TYPE_CHECKING:
 
 #: Suffix of the name of a target's or change log's quarantine.
 QUARANTINE = "__quarantine"
+
+
+@dataclass(frozen=True)
+class Held:
+    """The rows of a pipeline that are in quarantine now, as a run publishes them.
+
+    :param table: location of the target or of the change log, beside which the quarantine is
+    """
+
+    table: str
+    rows: int
+    is_log: bool
 
 
 def quarantine_of(table: str) -> str:

@@ -927,6 +927,12 @@ def _shapes(o: QueryOptions) -> Iterator[Rule]:
         "wide is given with on_change_commit 'skip', which leaves out the deletes of rows",
         "leave one of them out.",
     )
+    yield Rule(
+        o.on_change_commit == "skip" and o.method != "added_files",
+        "on_change_commit",
+        f"on_change_commit is 'skip', and method={o.method!r} reads the commits that remove rows",
+        "set method to 'added_files', which can skip them; or leave on_change_commit out.",
+    )
     for name in ("wide", "row_ids"):
         yield Rule(
             o.raw and getattr(o, name),

@@ -11,6 +11,7 @@ from delta_cdc.core import change_log, validation
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
     ConfigurationDrift,
+    DeltaCdcError,
     EmptyCopy,
     InvalidConfiguration,
     LogGap,
@@ -108,6 +109,28 @@ async def plan_apply_async(request: ApplyRequest, memory: Memory | None = None) 
             raise
         # Its modes and policies are for tables of rows; and its target has the events of other sources, too.
         raise type(error)(error.message, remedy=_ANOTHER_NAME) from error
+
+
+async def lasting_drift(request: ApplyRequest, memory: Memory) -> ConfigurationDrift | None:
+    """Return why an apply will fail whatever its source gets before; None if that is not known.
+
+    The options differ from those that the target was built with. All other errors depend on the source, or
+    pass.
+
+    :param memory: as for :func:`plan_apply_async`
+    """
+    try:
+        check_apply(request)
+        observed = await look(request, memory)
+        if observed.seal is not None and request.mode != "reset":
+            _drifted(
+                replace(request, options=_completed(request, observed.source)), observed.source, observed.seal
+            )
+    except ConfigurationDrift as error:
+        return error
+    except DeltaCdcError:
+        return None
+    return None
 
 
 async def _planned(observed: Observation[ApplyRequest]) -> Plan:

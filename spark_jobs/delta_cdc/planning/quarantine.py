@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import NotADeltaTable, TableNotFound
-from delta_cdc.core.quarantine import NULL_KEY
+from delta_cdc.core.quarantine import NULL_KEY, Held, quarantine_of
+from delta_cdc.core.reasons import reason
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.watermark import app_id, refused_id
 from delta_cdc.delta_log.requests import Storage
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
     from delta_cdc.planning.observe import Observation
 
+
+logger = logging.getLogger(__name__)
 
 #: The most files that are read for a count.
 _MOST_FILES = 50
@@ -99,6 +103,26 @@ async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
         if seal is not None:
             return seal
     return None
+
+
+async def held(
+    table: str, pipeline: str, storage_options: dict[str, str] | None, *, is_log: bool
+) -> Held | None:
+    """Return the rows of a pipeline in the quarantine of a table; None if nothing was ever put there, and if
+    it cannot be read.
+
+    It costs one look at the log of the quarantine, and if that has rows, one column of its files.
+
+    :param table: location of the target, or of the change log
+    """
+    place = quarantine_of(table)
+    try:
+        if await state_of(DeltaLog(place, storage_options)) is None:
+            return None
+        return Held(canonical_uri(table), await rows_held(place, pipeline, storage_options), is_log)
+    except Exception as error:  # noqa: BLE001 - for people alone: a damaged file must not fail a run
+        logger.warning("Cannot count the rows in the quarantine %s: %s", place, reason(error))
+        return None
 
 
 async def rows_held(quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None) -> int:

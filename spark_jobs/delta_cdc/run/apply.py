@@ -20,17 +20,19 @@ from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.apply import plan_apply_async
 from delta_cdc.planning.partitions import changed_partitions
 from delta_cdc.planning.plan import Plan
+from delta_cdc.planning.quarantine import held
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async, table_id_of
 from delta_cdc.planning.shadow import comparisons
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.written import bytes_of
-from delta_cdc.run.loop import Own, Run, Services, described_range
+from delta_cdc.run.loop import NOTHING_TO_DO, UNANNOUNCED, Own, Run, Services, described_range
 from delta_cdc.run.outbox import is_announced, merged, unannounced
 from delta_cdc.run.outcomes import Outcome, counted, summed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from delta_cdc.core.quarantine import Held
     from delta_cdc.core.watermark import Seal
     from delta_cdc.delta_log.actions import Commit
     from delta_cdc.planning.reconcile import RecordedWatermark
@@ -148,11 +150,11 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             # An earlier try committed after this one had planned.
             recorded = self._in_effect(await self._proof())
         versions, counts = _range(due), summed(due)
-        done_by = self.services.done_by if len(earlier) == len(due) else "earlier runs, and not announced yet"
+        done_by = self.services.done_by if len(earlier) == len(due) else UNANNOUNCED
         self.say(
             f"Already applied by {done_by}: {counted(counts)}; versions "
             f"{versions or last.step.ending_version} of {plan.source.uri} are in version {commit.version} of "
-            f"{self.written_table()}."
+            f"{self.written_table()}. {NOTHING_TO_DO}"
         )
         return await self._result(
             plan,
@@ -319,8 +321,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             bytes_written=bytes_of(written),
             partitions=partitions_of(recorded, written) if applied else None,
             lag=await self._lag(plan, recorded),
+            held=await self._held(),
             effort=self.effort,
         )
+
+    async def _held(self) -> Held | None:
+        request = self.request
+        if request.quarantine is None or request.dry_run:
+            return None
+        return await held(request.target, request.pipeline, request.storage_options, is_log=False)
 
     async def _lag(self, plan: Plan, recorded: RecordedWatermark | None) -> dict[str, Any] | None:
         """Return how far the target is behind its source now, as it is published."""

@@ -28,7 +28,7 @@ from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import Applying
 from delta_cdc.run.ingest import Ingesting
-from delta_cdc.run.loop import Say, Services, new_run_id
+from delta_cdc.run.loop import EARLIER_TRY, Say, Services, new_run_id
 from delta_cdc.run.outcomes import Effort
 from delta_cdc.run.rounds import in_rounds
 from delta_cdc.run.saved_plans import PlansInMemory, SavedPlan, SavedPlans
@@ -68,7 +68,7 @@ class PipelineJob:
     saved_plans: SavedPlans | None = None
     since: int | None = None
     announced: Announced | None = None
-    done_by: str = "this run"
+    done_by: str = EARLIER_TRY
     error: DeltaCdcError | None = None
     name: str = ""
 
@@ -287,7 +287,10 @@ class _PipelineRun:
         if apply is None or (self.ingested is not None and self.ingested.log_version is None):
             # Without a log there are no changes to apply.
             return None
-        applied = await Applying(apply, self.services, application.run, wait).run()
+        services = self.services
+        if self.then is not None and self.then.status == "committed":
+            services = replace(services, done_by="the application of the ingest")
+        applied = await Applying(apply, services, application.run, wait).run()
         if self.then is not None:
             applied.effort.add(self.then.seconds)
         return applied

@@ -12,10 +12,11 @@ from delta_cdc.core.reasons import unnamed
 from delta_cdc.core.steps import ranges_of
 from delta_cdc.core.text_table import plural
 from delta_cdc.delta_log.table import DeltaLog, run_sync
-from delta_cdc.planning.apply import plan_apply_async
+from delta_cdc.planning.apply import lasting_drift, plan_apply_async
 from delta_cdc.planning.ingest import plan_ingest_async
 from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.plan import readable
+from delta_cdc.planning.quarantine import held
 from delta_cdc.planning.status import MOST_COMMITS, lag_of
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import extra_work_of
@@ -25,6 +26,7 @@ from delta_cdc.run.outbox import unannounced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from delta_cdc.core.quarantine import Held
     from delta_cdc.core.requests import ApplyRequest
     from delta_cdc.planning.ingest import IngestPlan
     from delta_cdc.planning.plan import Plan
@@ -43,7 +45,8 @@ class DetectedChanges:
     :param has_work: whether a Spark job would have to run, or a commit was not announced yet
     :param appends: whether the work appends to a change log
     :param found: a text for people: the work (``versions 4-9, 1.2 MiB``), why there is no work, or the error
-    :param error: why the pipeline could not be planned
+    :param error: why the pipeline could not be planned; with ``has_work``, why its apply will fail after the
+        work, which is done all the same: its source may not keep the input until the error is corrected
     :param since: version of the target before the work, -1 without a target; None if the pipeline has no
         apply
     :param saved_plans: plans that bound the later run to the work detected here, by plan key
@@ -56,6 +59,8 @@ class DetectedChanges:
     :param lag: how far the target is behind (:meth:`delta_cdc.planning.status.Lag.to_dict`); None if unknown
     :param announced: numbers of the newest announced seals of ``log`` and ``target``; empty if there is other
         work, because then the function does not look
+    :param held: the rows in quarantine, of the log and of the target, as far as they have quarantines; empty
+        if there is work, because the run that does it looks
     """
 
     pipeline: str
@@ -73,13 +78,15 @@ class DetectedChanges:
     notes: tuple[str, ...] = ()
     lag: dict[str, Any] | None = None
     announced: dict[str, int] = field(default_factory=dict)
+    held: tuple[Held, ...] = ()
 
 
 def detect_changes(pipeline_jobs: Sequence[PipelineJob]) -> list[DetectedChanges]:
     """Plan many jobs; a job that cannot be planned does not stop the others.
 
     The rows of an ingest are unknown until the ingest has run. So if an ingest has work, its apply is not
-    planned. The same holds for the apply of a change log to which other jobs append.
+    planned: only its options are compared with those of the target. The same holds for the apply of a change
+    log to which other jobs append.
 
     :return: one result per job, in order
     """
@@ -118,7 +125,7 @@ async def _after(
     busy = [one.pipeline for one in collected if one.appends]
     if apply is not None and busy and not apply.dry_run:
         version = await _newest(apply)
-        return DetectedChanges(
+        detected = DetectedChanges(
             pipeline=pipeline_job.pipeline,
             has_work=True,
             found=f"the events of {', '.join(busy)}",
@@ -127,6 +134,7 @@ async def _after(
             target=apply.target,
             plan=f"to do      the events of {', '.join(busy)}, in {apply.source}",
         )
+        return await _with_drift(detected, apply, Memory(backup=pipeline_job.backup))
     try:
         return await _planned(pipeline_job, looks)
     except TableNotFound:
@@ -167,7 +175,8 @@ async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
         # Without a log there are no changes to apply.
         return await _add_outbox(pipeline_job, ingest, None, _detected(pipeline_job, ingest, None, None))
     if ingest is not None and ingest.spec is not None and not pipeline_job.apply.dry_run:
-        return _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
+        detected = _detected(pipeline_job, ingest, None, await _newest(pipeline_job.apply))
+        return await _with_drift(detected, pipeline_job.apply, memory)
     try:
         plan = await plan_apply_async(pipeline_job.apply, memory)
     except TableNotFound:
@@ -179,12 +188,25 @@ async def _planned(pipeline_job: PipelineJob, looks: Looks) -> DetectedChanges:
     return await _add_outbox(pipeline_job, ingest, plan, detected)
 
 
+async def _with_drift(detected: DetectedChanges, apply: ApplyRequest, memory: Memory) -> DetectedChanges:
+    """Return what was detected, with the error of the apply if no new event can prevent it."""
+    error = await lasting_drift(apply, memory)
+    if error is None:
+        return detected
+    then = f"{type(error).__name__}: {error}"
+    found, plan = f"{detected.found}; then {then}", f"{detected.plan}\n{'then':<10} {then}"
+    return replace(detected, error=error, found=found, plan=plan)
+
+
 async def _add_outbox(
     pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan | None, detected: DetectedChanges
 ) -> DetectedChanges:
     """Return what was detected; if there is no work but a commit that was not announced, this is the work."""
     ask = pipeline_job.announced
-    if detected.has_work or ask is None or (pipeline_job.apply is not None and pipeline_job.apply.dry_run):
+    if detected.has_work or (pipeline_job.apply is not None and pipeline_job.apply.dry_run):
+        return detected
+    detected = replace(detected, held=await _held(pipeline_job, ingest, plan))
+    if ask is None:
         return detected
     numbers: dict[str, int] = {}
 
@@ -205,6 +227,17 @@ async def _add_outbox(
     if not commits:
         return replace(detected, announced=numbers)
     return replace(detected, has_work=True, found=f"{plural(commits, 'commit')} that no event announced")
+
+
+async def _held(pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan | None) -> tuple[Held, ...]:
+    """Return the rows in the quarantines of a pipeline without work."""
+    batch, apply = pipeline_job.ingest, pipeline_job.apply
+    looks = []
+    if batch is not None and ingest is not None and ingest.recorded is not None:
+        looks.append(held(batch.log, batch.pipeline, batch.storage_options, is_log=True))
+    if apply is not None and plan is not None and plan.recorded is not None and apply.quarantine is not None:
+        looks.append(held(apply.target, apply.pipeline, apply.storage_options, is_log=False))
+    return tuple(one for one in await gathered(looks) if one is not None)
 
 
 async def _lag(plan: Plan) -> dict[str, Any] | None:

@@ -12,8 +12,9 @@ from delta_cdc.core.spec import IngestSpec, JobResult, SourceFile
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, short_name
 from delta_cdc.planning.ingest import IngestPlan, plan_ingest_async
+from delta_cdc.planning.quarantine import held
 from delta_cdc.planning.written import bytes_of
-from delta_cdc.run.loop import Own, Run, Services
+from delta_cdc.run.loop import NOTHING_TO_DO, UNANNOUNCED, Own, Run, Services
 from delta_cdc.run.outbox import merged, unannounced
 from delta_cdc.run.outcomes import Outcome, counted, total
 
@@ -197,7 +198,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         if earlier := await self._earlier(plan):
             return await self._publish_earlier(plan, earlier, self.services.done_by)
         if due := await self._due(plan, ()):
-            return await self._publish_earlier(plan, due, "earlier runs, and not announced yet")
+            return await self._publish_earlier(plan, due, UNANNOUNCED)
         if self.request.replay:
             reason = f"the quarantine has no records of pipeline {self.request.pipeline}"
         else:
@@ -205,7 +206,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
             looked_at = f"{plural(plan.looked, unit)} of {plan.source}"
             reason = f"found nothing new for {self.written_table()} in {looked_at}"
         self.say(f"Nothing to ingest: {reason}.")
-        return self._result(plan, ())
+        return await self._result(plan, ())
 
     async def publish(self, plan: IngestPlan, own: Own, result: JobResult | None) -> Outcome:
         then = result.then if result is not None else ()
@@ -214,9 +215,9 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
             name = short_name(self.written_table())
             self.say(f"0 rows: renewed the seal of {name} in version {commit.version}, seal {seal.number}.")
             due = await self._due(plan, ())
-            done = self._result(plan, due or ((seal, commit),))
+            done = await self._result(plan, due or ((seal, commit),))
             return replace(done, applied=bool(due), seal=seal.number, log_version=commit.version, then=then)
-        done = self._result(plan, await self._due(plan, ((seal, commit),)))
+        done = await self._result(plan, await self._due(plan, ((seal, commit),)))
         self.say(
             f"Ingested {counted(done.counts)} into {short_name(self.written_table())}: version "
             f"{commit.version}, seal {seal.number}."
@@ -245,15 +246,15 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         return merged(await unannounced(self.log, "log", plan.recorded, self.services.announced), ours)
 
     async def _publish_earlier(self, plan: IngestPlan, batches: Sealed, done_by: str) -> Outcome:
-        done = self._result(plan, await self._due(plan, batches))
+        done = await self._result(plan, await self._due(plan, batches))
         self.say(
             f"Already ingested by {done_by}: {counted(done.counts)}, into {self.written_table()}, "
-            f"version {done.log_version}, seal {done.seal}."
+            f"version {done.log_version}, seal {done.seal}. {NOTHING_TO_DO}"
         )
         return done
 
-    def _result(self, plan: IngestPlan, batches: Sealed) -> Outcome:
-        recorded = plan.recorded
+    async def _result(self, plan: IngestPlan, batches: Sealed) -> Outcome:
+        recorded, request = plan.recorded, self.request
         seal_number = recorded.seal.number if recorded is not None and recorded.seal is not None else None
         version = recorded.target.version if recorded is not None else None
         table_id = recorded.target.table_id if recorded is not None else None
@@ -271,6 +272,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
             left=plan.left,
             plan_key=plan.plan_key,
             bytes_written=bytes_of(commit for _, commit in batches),
+            held=await held(request.log, request.pipeline, request.storage_options, is_log=True),
             effort=self.effort,
         )
 

@@ -49,6 +49,9 @@ _Request = TypeVar("_Request", ApplyRequest, ReadRequest, IngestRequest, CommitR
 _Plan = TypeVar("_Plan", bound=Planned)
 _Spec = TypeVar("_Spec", ApplySpec, ReadSpec, IngestSpec)
 
+#: Who has done work that is found done; and what that means for the user who reads it.
+EARLIER_TRY, UNANNOUNCED = "an earlier try of this run", "earlier runs that ended before they announced it"
+NOTHING_TO_DO = "The run publishes this result; you need not do anything."
 #: Seconds to wait after a lost race. The wait doubles each time, up to the longest; half of it is random.
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 
@@ -97,7 +100,7 @@ class Services:
     max_attempts: int = 5
     since: int | None = None
     announced: Announced | None = None
-    done_by: str = "this run"
+    done_by: str = EARLIER_TRY
     looks: Looks | None = None
 
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from delta_cdc.core import codec
 from delta_cdc.core.text_table import named_counts
 from delta_cdc.planning.written import sealed_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from delta_cdc.core.quarantine import Held
     from delta_cdc.core.spec import JobResult
     from delta_cdc.core.versions import VersionRange
     from delta_cdc.core.watermark import Seal, TableVersion
@@ -101,6 +103,8 @@ class Outcome:
         ``statements`` that would run; and ``counts``. None for any other run
     :param shadow: of a pipeline with a shadow, or of a shadow: the comparisons after the commit
         (:class:`delta_cdc.core.shadow.Comparison`), in their published form; None without one
+    :param held: the pipeline's rows in quarantine after the run; None without a quarantine, or if not known.
+        Published as ``in_quarantine``
     :param timestamp: when this outcome was made, ISO 8601 in UTC
     :param plan_key: the key of the saved plan that :func:`delta_cdc.run.saved_plans.forget_saved_plans`
         deletes; it is not published
@@ -135,6 +139,7 @@ class Outcome:
     lag: dict[str, Any] | None = field(default=None, compare=False)
     dry_run: dict[str, Any] | None = field(default=None, repr=False)
     shadow: tuple[dict[str, Any], ...] | None = None
+    held: Held | None = None
     timestamp: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     plan_key: str = field(default="", repr=False, compare=False)
     backup: dict[str, Any] | None = field(default=None, repr=False, compare=False)
@@ -157,6 +162,8 @@ class Outcome:
             published["partitions"] = list(self.partitions)
         if self.shadow is not None:
             published["shadow"] = list(self.shadow)
+        if self.held is not None:
+            published["in_quarantine"] = codec.encoded(self.held)
         return published if self.dry_run is None else {**published, "dry_run": self.dry_run}
 
 

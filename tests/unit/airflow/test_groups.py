@@ -28,6 +28,7 @@ from delta_cdc.config import load
 from delta_cdc.core import codec
 from delta_cdc.core.errors import (
     ConfigurationChanged,
+    ConfigurationDrift,
     InvalidConfiguration,
     JobFailed,
     LimitExceeded,
@@ -36,6 +37,7 @@ from delta_cdc.core.errors import (
     TablesFailed,
 )
 from delta_cdc.run.batch import PipelineResult
+from delta_cdc.run.detect_changes import DetectedChanges
 from delta_cdc.run.outcomes import Effort
 from delta_cdc.run.table_arguments import requests
 from tests.support.filled import fill
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from delta_cdc.run.batch import PipelineJob
+    from tests.unit.airflow.conftest import Records
 
 PRINT = "f" * 64
 #: Ids of two detections.
@@ -354,6 +357,20 @@ def test_a_repair_of_the_quarantine_reads_the_records_of_a_log_again(
     assert summary["events"]["status"] == "left out"
 
 
+def test_an_apply_that_will_fail_does_not_stop_its_ingest(
+    lake: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first task names the error; the shared application ingests, and the table's own task fails."""
+    drift = ConfigurationDrift("other options.", remedy="go back.")
+
+    def detected(jobs: Any) -> list[DetectedChanges]:
+        return [DetectedChanges(pipeline=one.pipeline, has_work=True, error=drift) for one in jobs]
+
+    monkeypatch.setattr("delta_cdc.run.detect_changes.detect_changes", detected)
+    (work,), summary = detect(lake[1])
+    assert (work["failed"], summary["busy"]["status"]) == (False, "failed")
+
+
 def test_a_table_whose_templates_fail_stops_no_other(lake: list[dict[str, Any]]) -> None:
     broken = {**lake[0], "pipeline": "broken", "where": "x = {{ 1 / 0 }}"}
     made = detection(broken, lake[1]).prepare_for_execution()
@@ -544,6 +561,26 @@ def test_a_dry_run_runs_what_needs_spark_alone(monkeypatch: pytest.MonkeyPatch) 
     assert answers["a"]["status"] == "planned"
     assert answers["a"]["dry_run"]["dry_run"]["statements"] == ["MERGE"]
     assert answers["b"] == {"item_stamp": S1, "status": "nothing"}
+
+
+def test_a_dry_run_of_a_replay_names_what_its_application_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, records: Records
+) -> None:
+    """Its log had only that nothing was in quarantine beside the target, and that nothing was new."""
+    plan = {"table": [], "steps": [], "statements": [], "counts": {}}
+    shown = PipelineResult(pipeline="a", applied=replace(applied("a"), applied=False, dry_run=plan))
+    flow = Flow(monkeypatch, shown)
+    # A target without keys has nothing to repair.
+    tables = [with_log("a"), with_log("b", insert_only=True, keys=[])]
+    form = {"mode": "repair", "repair_quarantined": True, "dry_run": True}
+    work = [item(one["pipeline"], table={**one, **form}) for one in tables]
+    monkeypatch.setattr(RunSparkOperator, "log", records)
+    answers = run_spark(work, context(params=form), *tables)
+    assert ([one.pipeline for one in flow.pipeline_jobs], list(answers)) == (["a"], ["a"])
+    text = "\n".join(records.at("info"))
+    assert "a: a real run would do: " in text
+    assert "b: a real run would do: " in text
+    assert "1 table: 1 only planned (dry run)." in text
 
 
 def test_what_is_told_of_65_tables_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -836,6 +836,45 @@ def test_a_clean_run_does_not_hide_what_earlier_ones_left_in_quarantine() -> Non
     assert "put 5 rows" in next(state.earlier_quarantined([newest], item(**failed_since)))["text"]
 
 
+def held(rows: int, table: str = "/lake/b", *, is_log: bool = False) -> dict[str, Any]:
+    return {"table": table, "rows": rows, "is_log": is_log}
+
+
+def test_a_clean_run_does_not_hide_what_is_in_quarantine() -> None:
+    """The list had the rows of the last run alone: a red night looked clean after the next run."""
+    night = published(counts={"quarantined": 3}, in_quarantine=held(3), timestamp=ago(hours=9))
+    night["ingested"] = {"log_table": "/lake/log", "in_quarantine": held(1, "/lake/log", is_log=True)}
+    morning = published(in_quarantine=held(2), lag=lag())
+    values = [value("return_value", night), value("return_value", morning, number=2)]
+    rows = {"runs": [run(2), run(1, hours=9)], "values": values}
+    found = item(**rows)
+    # The newest figures of each quarantine count: a run may say nothing of one.
+    assert (found["quarantined"], found["held_rows"]) == (0, 3)
+    assert sorted(one["text"] for one in found["findings"]) == [
+        "1 row in quarantine, each with its reason: /lake/log__quarantine.",
+        "2 rows in quarantine, each with its reason: /lake/b__quarantine.",
+    ]
+    assert list(state.earlier_quarantined([event(run_id="r0", **night)], found)) == []
+    dags = {"one": Dag("one", False, True)}
+    stored = Stored(dags=dags, pipelines=[ALONE], runs=[run(2), run(1, hours=9)], values=values)
+    assert state.overview(stored, NOW)["totals"]["quarantined"] == 3
+    # A repair has emptied both; the runs since then had no work.
+    tables = {"p": {"status": "nothing", "in_quarantine": [held(0), held(0, "/lake/log", is_log=True)]}}
+    empty = {"runs": [run(3, hours=0), *rows["runs"]], "values": [*values, value("tables", tables, number=3)]}
+    repaired = item(**empty)
+    assert (repaired["held_rows"], repaired["findings"]) == (0, [])
+
+
+def test_what_a_failed_run_or_none_says_of_a_quarantine() -> None:
+    newest = event(7, in_quarantine=held(4), timestamp=ago(hours=2))
+    assert item(events=(newest,))["held_rows"] == 4
+    after = failed(task("failed", number=2), error="apply", number=2)
+    assert item(**after, events=(newest,))["held_rows"] == 4
+    assert "held_rows" not in item(**done())
+    for wrong in (None, 5, [5], {"rows": 5}, held(5, ""), {**held(5), "rows": "many"}):
+        assert "held_rows" not in item(**done(in_quarantine=wrong))
+
+
 @pytest.mark.parametrize("name", ["reload", "repair_of_a_range", "soft_deletes", "dry_run"])
 def test_figures_of_what_tasks_publish(name: str) -> None:
     """The golden files hold the XComs of real flows. What a dry run would do is not shown as done."""

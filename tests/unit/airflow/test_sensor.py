@@ -26,6 +26,7 @@ from deltalake import write_deltalake
 from airflow_delta_cdc import names
 from airflow_delta_cdc.sensors import DeltaVersionSensor
 from airflow_delta_cdc.triggers import DeltaVersionSensorTrigger
+from airflow_delta_cdc.triggers.patience import MOST_REFUSALS
 from delta_cdc.core.errors import (
     InvalidConfiguration,
     SourceTableReplaced,
@@ -99,8 +100,8 @@ def test_pipeline_and_target(tmp_path: Path) -> None:
     assert found.xcom_value["previous_version"] is None, "without a target everything is new"
     append(target, [1])
     with pytest.raises(TargetWithoutWatermark):
-        poke(sensor(table, pipeline="p", target=str(target)))
-    for alone in ({"pipeline": "p"}, {"target": "/t"}):
+        poke(sensor(table, pipeline="none", target=str(target)))
+    for alone in ({"pipeline": "p"}, {"pipeline": "none"}, {"target": "/t"}):
         with pytest.raises(InvalidConfiguration, match="only one of pipeline and target"):
             poke(sensor(table, **alone))
 
@@ -275,10 +276,22 @@ def test_an_open_batch_of_a_sink_is_work(tmp_path: Path) -> None:
     assert not poke(waiting).is_done
 
 
-def test_a_right_that_stays_missing_ends_the_pokes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["poke", "reschedule"])
+def test_a_right_that_stays_missing_ends_the_pokes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """In mode reschedule, each check has a process of its own."""
     append(tmp_path / "t", [1])
-    task = sensor(tmp_path / "t", baseline_version=0, deferrable=False)
+    store = Store(refusals="many")
     answers = [True] * 5 + [False] + [True] * 6
+
+    def made() -> DeltaVersionSensor:
+        return sensor(tmp_path / "t", baseline_version=0, deferrable=False, mode=mode)
+
+    one = made()
+
+    def check() -> PokeReturnValue:
+        return poke(one if mode == "poke" else made(), store)
 
     async def look(self: Watch) -> None:
         if answers.pop(0):
@@ -286,9 +299,27 @@ def test_a_right_that_stays_missing_ends_the_pokes(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Watch, "look", look)
     for _ in range(len(answers) - 1):
-        assert not poke(task).is_done
+        assert not check().is_done
     with pytest.raises(StoreRefused):
-        poke(task)
+        check()
+    # A retry begins again.
+    answers += [True]
+    assert not check().is_done
+
+
+def test_a_refused_baseline_ends_a_deferred_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two checks, the triggerer only waits; then a new process looks."""
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise StoreRefused("403", remedy="give the right.")
+
+    monkeypatch.setattr(DeltaVersionSensor, "_watermark", refused)
+    context: Any = {"task_state_store": Store()}
+    for _ in range(MOST_REFUSALS - 1):
+        with pytest.raises(TaskDeferred):
+            sensor(tmp_path / "t", pipeline="p", target="/t").look_again(context, until=2e9)
+    with pytest.raises(StoreRefused):
+        sensor(tmp_path / "t", pipeline="p", target="/t").look_again(context, until=2e9)
 
 
 REPLACED = SourceTableReplaced("another table.", remedy="look.")

@@ -74,7 +74,7 @@ def test_commit_publishes_what_was_committed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("delta_cdc.run.flows.run", planned)
     operator = DeltaCommitWatermarkOperator(
-        task_id="commit", pipeline="p", staging="/lake/staging", ending_version="{{ params.end }}"
+        task_id="commit", pipeline="none", staging="/lake/staging", ending_version="{{ params.end }}"
     )
     operator.render_template_fields({"params": {"end": 5}})  # type: ignore[arg-type]
     context: Any = {"run_id": "r", "ti": Ti(), "task_state_store": Store()}
@@ -86,7 +86,8 @@ def test_commit_publishes_what_was_committed(monkeypatch: pytest.MonkeyPatch) ->
     }
     assert (published["version"], published["starting_version"], published["applied"]) == (5, 3, True)
     (request,) = asked
-    assert (request.pipeline, request.staging, request.ending_version) == ("p", "/lake/staging", 5)
+    # This is a name, too.
+    assert (request.pipeline, request.staging, request.ending_version) == ("none", "/lake/staging", 5)
 
 
 @pytest.mark.parametrize(("native", "end"), [(False, None), (False, ""), (True, None)])

@@ -62,6 +62,13 @@ def answers(stand_in: StandIn, *parts: JobResult) -> None:
     stand_in.does(f"cat > \"$result\" <<'END'\n{text}\nEND")
 
 
+def test_none_is_the_name_of_a_pipeline(tables: Tables) -> None:
+    rows, _ = verify(checks=["seal"], pipeline="none", target=tables.target.uri, on_finding="report")
+    assert [(row["pipeline"], row["status"]) for row in rows] == [("none", "finding")]
+    error, _ = verify(pipeline="none", config="c.yaml")
+    assert "config and pipeline are given" in str(error)
+
+
 def test_the_logs_alone_start_nothing(tables: Tables, stand_in: StandIn) -> None:
     rows, ti = verify(checks=["seal", "watermark"], pipeline="p", target=tables.target.uri)
     shown = [(row["check"], row["status"], row["version"]) for row in rows]

@@ -90,6 +90,11 @@ def test_the_answer_is_logged_and_returned(tables: Tables, stand_in: StandIn, re
     assert "has no column w" in str(error)
 
 
+def test_none_is_the_name_of_a_pipeline(tables: Tables) -> None:
+    error = why(pipeline="none", target=tables.target.uri, key="id=1")
+    assert "pipeline none" in str(error)
+
+
 def test_an_older_version(tables: Tables, stand_in: StandIn) -> None:
     tables.target.append()
     answers(stand_in, found())

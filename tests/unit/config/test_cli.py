@@ -93,7 +93,7 @@ def test_status_of_all_pipelines_of_a_file(
         (["--pipeline", "order"], "has no pipeline 'order'. Remedy: did you mean 'orders'?"),
         (["--group", "sales", "--pipeline", "parts"], "has no pipeline 'parts'."),
         ([], "The groups other, parts, sales have different conf. Remedy: run them one at a time"),
-        (["--group", "other"], "The arguments of other contain templates, which only Airflow renders."),
+        (["--group", "other"], "pipelines.yaml:5: where contains a template, which only Airflow renders."),
     ],
 )
 def test_a_run_that_cannot_be_meant(tmp_path: Path, capsys: Said, given: list[str], said: str) -> None:
@@ -109,16 +109,25 @@ def test_a_run_that_cannot_be_meant(tmp_path: Path, capsys: Said, given: list[st
     assert said in capsys.readouterr().err
 
 
-def test_a_variable_that_is_not_set_stops_its_pipeline_alone(tmp_path: Path, capsys: Said) -> None:
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("${NOPE}/rooms", "The table '${NOPE}/rooms' names an"),
+        ("/{{ ds }}/rooms", "source contains a template, which only Airflow renders."),
+    ],
+)
+def test_what_is_not_known_here_stops_its_pipeline_alone(
+    tmp_path: Path, capsys: Said, source: str, problem: str
+) -> None:
     tables = Tables.made_in(tmp_path / "tables")
     tables.sealed(5)
     path = tmp_path / "pipelines.yaml"
     path.write_text(
         "pipelines:\n"
-        "  a: {source: '${NOPE}/rooms', target: /t, keys: id}\n"
+        f"  a: {{source: '{source}', target: /t, keys: id}}\n"
         f"  p: {{source: {tables.source.uri}, target: {tables.target.uri}, keys: id}}\n"
     )
-    message = f"InvalidConfiguration: The pipeline a in {path}:2: The table '${{NOPE}}/rooms' names an"
+    message = f"InvalidConfiguration: The pipeline a in {path}:2: {problem}"
     assert main(["plan", str(path)]) == 1
     out = capsys.readouterr().out
     assert out.startswith(f"a\n{message}")

@@ -265,7 +265,7 @@ BOTH = {"rows": (None, True, ""), "in": (True, None, ""), "history": (None, True
 def test_the_application_of_an_ingest_does_the_applies_of_other_pipelines(lake: Lake, two: Two) -> None:
     assert two.run() == BOTH
     assert two.parts == [["ingest one"]]
-    assert any("rows: Already applied by this run: " in line for line in lake.said)
+    assert any("rows: Already applied by the application of the ingest: " in line for line in lake.said)
     lake.saved_plans = PlansInMemory()
     idle = {"rows": (None, False, ""), "in": (False, None, ""), "history": (None, False, "")}
     assert (two.run(), two.parts) == (idle, [["ingest one"]])

@@ -11,6 +11,7 @@ import pytest
 from delta_cdc.core import validation
 from delta_cdc.core.change_log import LOG_COLUMNS, OF_TABLES
 from delta_cdc.core.errors import (
+    ConfigurationDrift,
     InvalidConfiguration,
     SourceTableReplaced,
     TableNotFound,
@@ -183,6 +184,12 @@ def test_work_of_a_source_is_work_of_the_apply(tmp_path: Path) -> None:
     found = detect_changes(jobs)
     assert [one.has_work for one in found] == [False, True, True]
     assert (found[2].since, found[2].target_version, found[2].saved_plans) == (1, 1, {})
+    apply = jobs[2].apply
+    assert apply is not None
+    assert found[2].error is None
+    drifted = replace(apply, options=replace(apply.options, where="id > 1"))
+    *_, last = detect_changes([*jobs[:2], replace(jobs[2], apply=drifted)])
+    assert (last.has_work, type(last.error)) == (True, ConfigurationDrift)
 
 
 def test_a_source_that_became_another_table_gets_another_name(tmp_path: Path) -> None:

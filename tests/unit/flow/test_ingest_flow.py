@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +11,7 @@ import pytest
 
 from delta_cdc.core.errors import ConcurrentModification, InvalidRecord, OutcomeUnknown
 from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.quarantine import Held
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.spec import IngestSpec, JobResult
 from delta_cdc.run.outcomes import Outcome
@@ -94,7 +95,7 @@ def test_a_driver_that_outlived_its_worker(world: World) -> None:
 
     done = world.unpublished(meanwhile)
     assert (done.applied, done.counts["events"]) == (True, 2)
-    assert "Already ingested by this run" in world.said[-1]
+    assert "Already ingested by an earlier try of this run" in world.said[-1]
     assert world.events == world.delivered
 
 
@@ -110,7 +111,7 @@ def test_the_retry_knows_the_commit_of_the_driver_that_lived_on(world: World) ->
     world.engine(specs[0])
     done = world.unpublished(never)
     assert (done.applied, done.counts["events"]) == (True, 2)
-    assert "Already ingested by this run" in world.said[-1]
+    assert "Already ingested by an earlier try of this run" in world.said[-1]
 
 
 def test_a_lost_race_is_planned_again(world: World) -> None:
@@ -179,6 +180,20 @@ def test_what_the_same_application_applies(world: World) -> None:
     assert spec.after == (replace(then, storage_options=None),)
 
 
+def test_the_rows_in_quarantine_are_published_once_there_is_one(world: World, caplog: Any) -> None:
+    """Also by a run without new files: a person may have deleted some."""
+    assert "in_quarantine" not in world.ingest().to_dict()
+    quarantine = LogTable(world.root / "log__quarantine", table_id="q").create()
+    quarantine.append()
+    pq.write_table(pa.table({"pipeline": ["p", "other"]}), quarantine.path / "part-00001-0.parquet")
+    found = {"table": str(world.root / "log"), "rows": 1, "is_log": True}
+    assert world.ingest().to_dict()["in_quarantine"] == found
+    quarantine.file(quarantine.version).write_text("{")
+    assert "in_quarantine" not in world.ingest().to_dict()
+    (line,) = caplog.messages
+    assert line.startswith(f"Cannot count the rows in the quarantine {quarantine.path}: ")
+
+
 def test_a_replay_comes_after_what_was_left_behind(world: World) -> None:
     advice = "The next run applies these events to the targets of the log."
     world.ingest()
@@ -191,6 +206,7 @@ def test_a_replay_comes_after_what_was_left_behind(world: World) -> None:
         world.unpublished(lambda spec: world.engine(spec, "recorded"))
     world.ran.clear()
     done = world.ingest(replay=True)
+    assert done.held == Held(str(world.root / "log"), 10, is_log=True)
     assert [spec.step.kind for spec in world.ran] == ["ingest", "replay"]
     assert done.seal == world.log_txns["p"]
     assert world.events == world.delivered

@@ -6,13 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from delta_cdc.core.errors import ConfigurationDrift
+from delta_cdc.core.quarantine import Held
 from delta_cdc.run import batch
+from delta_cdc.run.batch import PipelineJob
 from delta_cdc.run.detect_changes import detect_changes
 from delta_cdc.run.saved_plans import SavedPlan
 from tests.support.filled import fill
+from tests.support.logs import LogTable
 from tests.unit.flow.test_bundle import Lake
 
 if TYPE_CHECKING:
@@ -99,6 +104,72 @@ def test_tables_with_a_log(tmp_path: Path) -> None:
     (alone,) = detect_changes([replace(first.pipeline_job, apply=None)])
     assert (alone.has_work, alone.target, alone.since) == (False, first.world.request().log, None)
     assert alone.target_version == first.world.log.version
+
+
+def test_other_options_are_found_before_the_ingest_which_goes_on(tmp_path: Path) -> None:
+    """The source may not keep its records until a person corrects the options of the target."""
+    lake = Lake(tmp_path)
+    one = lake.add("one")
+    one.world.deliver("a.json", ["x"])
+    lake.publish(lake.run())
+    one.world.deliver("b.json", ["y"])
+
+    def found(**options: Any) -> DetectedChanges:
+        other = replace(one.apply, options=replace(one.apply.options, **options))
+        (detected,) = detect_changes([replace(one.pipeline_job, apply=other)])
+        return detected
+
+    drifted = found(where="id > 1")
+    assert isinstance(drifted.error, ConfigurationDrift)
+    assert (drifted.has_work, drifted.since) == (True, 0)
+    assert drifted.found.startswith("1 file (")
+    assert "; then ConfigurationDrift: " in drifted.found
+    assert "\nthen       ConfigurationDrift: " in drifted.plan
+    assert found().error is None
+    # Without a new file, the plan of the apply finds it.
+    one.world.ingest()
+    assert (found(where="id > 1").has_work, type(found(where="id > 1").error)) == (False, ConfigurationDrift)
+
+
+def test_what_is_in_quarantine_without_work(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    one = lake.add("one")
+    one.world.deliver("a.json", ["x"])
+    lake.publish(lake.run())
+    apply = replace(one.apply, options=replace(one.apply.options, on_invalid="quarantine"))
+    job = replace(one.pipeline_job, apply=apply)
+    assert [found.held for found in detect_changes([job])] == [()]
+    held = []
+    for table, is_log in ((one.world.root / "log", True), (one.target.path, False)):
+        quarantine = LogTable(table.with_name(f"{table.name}__quarantine"), table_id="q").create()
+        quarantine.append()
+        pq.write_table(pa.table({"pipeline": ["one"]}), quarantine.path / "part-00001-0.parquet")
+        held.append(Held(str(table), 10, is_log))
+    (idle,) = detect_changes([job])
+    assert (idle.has_work, idle.held) == (False, tuple(held))
+    # A damaged one is an error of the flow that needs it.
+    (one.world.root / "log__quarantine" / "part-00001-0.parquet").write_text("")
+    pq.write_table(pa.table({"pipeline": ["other"]}), quarantine.path / "part-00001-0.parquet")
+    assert [(found.held, found.error) for found in detect_changes([job])] == [
+        ((replace(held[1], rows=0),), None)
+    ]
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_a_repair_of_the_quarantine_of_a_log_is_work(tmp_path: Path, dry: bool) -> None:
+    """Also if nothing is in quarantine beside the target."""
+    lake = Lake(tmp_path)
+    one = lake.add("one")
+    one.world.deliver("a.json", ["x"])
+    lake.publish(lake.run())
+    quarantine = LogTable(one.world.root / "log__quarantine", table_id="q").create()
+    quarantine.append()
+    pq.write_table(pa.table({"pipeline": ["one"]}), quarantine.path / "part-00001-0.parquet")
+    apply = replace(one.apply, mode="repair", repair_quarantined=True, dry_run=dry)
+    replay = PipelineJob(ingest=replace(one.world.request(), replay=True), apply=apply)
+    (found,) = detect_changes([replay])
+    assert (found.has_work, found.error) == (True, None)
+    assert found.found == f"the records of {quarantine.path} again"
 
 
 @pytest.mark.parametrize("mode", ["dry_run", "incremental"])

@@ -180,6 +180,10 @@ REFUSED: dict[str, list[tuple[Callable[[Path], LogTable], dict[str, Any], tuple[
         (fed, {"wide": True, "query": "append_only"}, ("wide", "append_only")),
         (fed, {"wide": True, "query": "upsert", "keys": ["id"]}, ("wide", "upsert")),
         (fed, {"wide": True, "policies": {"on_change_commit": "skip"}}, ("wide", "skip")),
+        *(
+            (fed, {**NET, "method": method, "policies": {"on_change_commit": "skip"}}, ("skip", method))
+            for method in ("auto", "change_files", "row_tracking", "snapshot_diff")
+        ),
         (fed, {"only_surviving": True}, ("only_surviving", "full_delta")),
         (
             fed,
