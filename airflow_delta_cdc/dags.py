@@ -102,8 +102,8 @@ def build_dags(
     becomes the DAG ``<dag_id>__why``, whose manual runs explain the row of a key. The function opens no
     connection and reads no table.
 
-    If Airflow cannot build one group's DAG, such as for a callback that cannot be imported, the other groups'
-    DAGs are there: Python warns, and the DAG has no schedule and one task, which fails with the error.
+    If a group's DAG cannot be built, such as for a callback that cannot be imported, the others come. This
+    DAG then has no schedule, and one task, which fails with the error.
 
     :param source: path of a YAML file, of a folder of such files, or of a file with AUTO CDC code (``*.py``
         or ``*.sql``), which is read and not run; or a mapping with the content of a YAML file. A relative
@@ -114,7 +114,7 @@ def build_dags(
     :param default_args: Airflow's ``default_args``: arguments of tasks that the configuration does not set
     :param dag_arguments: arguments of the DAGs that the configuration does not set
     :return: the DAGs by their ids. While Airflow runs a task, the dict has only the DAG of this task
-    :raises InvalidConfiguration: the configuration has problems; the message names all, one per line. Or no
+    :raises InvalidConfiguration: the configuration has problems; the message names all, one per line; or no
         DAG can be built
     """
 
@@ -134,9 +134,9 @@ def build_dags(
             except InvalidConfiguration as error:
                 problems[dag_id] = maker, error
     if problems and not dags:
-        raise next(error for _, error in problems.values())
-    for dag_id, (maker, error) in problems.items():
-        dags[dag_id] = maker.failing(dag_id, error)
+        raise next(problem for _, problem in problems.values())
+    for dag_id, (maker, problem) in problems.items():
+        dags[dag_id] = maker.failing(dag_id, problem)
     return dags
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -34,14 +33,10 @@ if TYPE_CHECKING:
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
 #: Attributes of a request that name a location.
 _PLACES = ("source", "log", "target", "staging", "current")
-#: Connections need Airflow; a file may use these arguments instead.
-_INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 
 
 def settings_of(pipelines: Sequence[Chosen], *, one_by_one: bool = False) -> dict[str, Any]:
     """Return the settings of an application for some pipelines: options of store and Kafka, and confs.
-
-    If a group names an Airflow connection that was not looked up, a message on standard error says so.
 
     :param one_by_one: the caller refuses each pipeline with templates alone
     :return: the settings by name; one that no pipeline has is None
@@ -64,13 +59,6 @@ def settings_of(pipelines: Sequence[Chosen], *, one_by_one: bool = False) -> dic
             f"The arguments of {', '.join(names)} contain templates, which only Airflow renders.",
             remedy="name the other pipelines with --pipeline, or write values instead.",
         )
-    for conn, options in _INSTEAD_OF.items():
-        ids = sorted({str(group[conn]) for group in groups.values() if group.get(conn)})
-        if ids and not settings[options]:
-            sys.stderr.write(
-                f"{conn} {', '.join(ids)} is Airflow's and not looked up here: what the environment names "
-                f"is used, unless the file gives {options}; the commands of airflow delta-cdc look it up.\n"
-            )
     return settings
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ _HELP = (
     "contains the source and the options"
 )
 
+#: Connections need Airflow; a file may use these arguments instead.
+_INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 #: The arguments that name the tables that a pipeline writes.
 WRITTEN = ("log", "target")
 
@@ -124,6 +127,7 @@ def chosen(arguments: argparse.Namespace, *, with_sources: bool = False) -> list
         names = [*others, *(arguments.pipelines or ())] or None
         found = load(first).chosen(arguments.group, names, with_sources=with_sources)
         settings = {group.name: connected(arguments, group) for group, _ in found}
+        _note_connections(list(settings.values()))
         return [Chosen(table, group, settings[group.name]) for group, table in found]
     refuse(arguments, ("group",), "without a configuration")
     if len(arguments.tables) == 2 and not any(is_pair(text) for text in arguments.tables):
@@ -131,7 +135,22 @@ def chosen(arguments: argparse.Namespace, *, with_sources: bool = False) -> list
     else:
         tables = [_pair(text) for text in arguments.tables]
         refuse(arguments, ("pipelines",), "with PIPELINE=TARGET")
-    return [Chosen(table, connected=connected(arguments)) for table in tables]
+    of_the_store = connected(arguments)
+    return [Chosen(table, connected=of_the_store) for table in tables]
+
+
+def _note_connections(groups: Sequence[Mapping[str, Any]]) -> None:
+    """Write to standard error which connections of Airflow were not looked up.
+
+    :param groups: the settings of each group
+    """
+    for conn, options in _INSTEAD_OF.items():
+        ids = sorted({str(group[conn]) for group in groups if group.get(conn) and not group.get(options)})
+        if ids:
+            sys.stderr.write(
+                f"{conn} {', '.join(ids)} is Airflow's and not looked up here: what the environment names "
+                f"is used, unless the file gives {options}; the commands of airflow delta-cdc look it up.\n"
+            )
 
 
 def connected(arguments: argparse.Namespace, group: Group | None = None) -> Mapping[str, Any]:
