@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -25,6 +26,7 @@ from airflow_delta_cdc.compat import (
 from airflow_delta_cdc.deadline import freshness_deadline
 from airflow_delta_cdc.form import run_params, why_arguments, why_params
 from airflow_delta_cdc.groups.base import collects, has_target
+from airflow_delta_cdc.groups.cannot_be_built import CannotBeBuiltOperator
 from airflow_delta_cdc.groups.detect_changes import DetectChangesOperator
 from airflow_delta_cdc.groups.publish import PublishOperator
 from airflow_delta_cdc.groups.run_spark import RunSparkOperator
@@ -100,6 +102,9 @@ def build_dags(
     becomes the DAG ``<dag_id>__why``, whose manual runs explain the row of a key. The function opens no
     connection and reads no table.
 
+    If a group's DAG cannot be built, such as for a callback that cannot be imported, the others come. This
+    DAG then has no schedule, and one task, which fails with the error.
+
     :param source: path of a YAML file, of a folder of such files, or of a file with AUTO CDC code (``*.py``
         or ``*.sql``), which is read and not run; or a mapping with the content of a YAML file. A relative
         path counts from the folder of the calling file
@@ -109,7 +114,8 @@ def build_dags(
     :param default_args: Airflow's ``default_args``: arguments of tasks that the configuration does not set
     :param dag_arguments: arguments of the DAGs that the configuration does not set
     :return: the DAGs by their ids. While Airflow runs a task, the dict has only the DAG of this task
-    :raises InvalidConfiguration: the configuration has problems; the message names all, one per line
+    :raises InvalidConfiguration: the configuration has problems; the message names all, one per line; or no
+        DAG can be built
     """
 
     caller = sys._getframe(1).f_globals.get("__file__") or ""
@@ -118,11 +124,19 @@ def build_dags(
     if isinstance(source, str | Path):
         source, place = _placed(Path(source), Path(caller).parent if caller else Path())
     dags: dict[str, DAG] = {}
+    problems: dict[str, tuple[_Maker, InvalidConfiguration]] = {}
     code = engine.Code(sources or {}, targets or {}, defaults or {})
     for group in engine.load_configuration(source, code).groups:
         maker = _Maker(group, place, caller, dict(default_args or {}), dag_arguments)
         for dag_id, suffix in maker.wanted(wanted):
-            dags[dag_id] = maker.made(dag_id, suffix)
+            try:
+                dags[dag_id] = maker.made(dag_id, suffix)
+            except InvalidConfiguration as error:
+                problems[dag_id] = maker, error
+    if problems and not dags:
+        raise next(problem for _, problem in problems.values())
+    for dag_id, (maker, problem) in problems.items():
+        dags[dag_id] = maker.failing(dag_id, problem)
     return dags
 
 
@@ -194,6 +208,26 @@ class _Maker:
                 remedy="correct this argument, in the group or in the call of build_dags.",
             ) from error
 
+    def failing(self, dag_id: str, error: InvalidConfiguration) -> DAG:
+        """Build a DAG that shows why the real one cannot be built.
+
+        An import error would show this, too, but Airflow then stops all DAGs of the file. Without a schedule,
+        a run of a data interval does not go by: the corrected DAG starts it.
+        """
+        warnings.warn(f"The DAG {dag_id} cannot be built: {error}", stacklevel=3)
+        with DAG(
+            dag_id,
+            schedule=None,
+            start_date=_START,
+            is_paused_upon_creation=False,
+            default_args=dict(self.default_args),
+            tags=["delta-cdc", "cannot-be-built"],
+            doc_md=f"**This DAG cannot be built.** {error}\n\n{self._doc(None)}",
+        ) as dag:
+            dag.fileloc = self.file or dag.fileloc
+            CannotBeBuiltOperator(task_id="cannot_be_built", error=str(error), retries=0)
+        return dag
+
     def dag(self, dag_id: str, suffix: str) -> DAG:
         settings = self.group.settings
         by_hand = suffix != ""
@@ -228,10 +262,13 @@ class _Maker:
         ) as dag:
             # Otherwise, Airflow takes this module for the DAG file.
             dag.fileloc = self.file or dag.fileloc
+            # Airflow would register a DAG that an error leaves without some of its tasks.
+            dag.auto_register = False
             if explains:
                 self._explaining_task()
             else:
                 self._tasks()
+            dag.auto_register = True
         return dag
 
     def _params(self, suffix: str) -> dict[str, Param]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc import engine
-from airflow_delta_cdc.commands import HELP, arguments
 from airflow_delta_cdc.hooks.connect import DeltaCdcConnectHook, is_connect
 from airflow_delta_cdc.hooks.submit import DeltaCdcSubmitHook
 from airflow_delta_cdc.hooks.table import DeltaTableHook, merged
@@ -19,37 +15,29 @@ from airflow_delta_cdc.runtime.submit import hands_over_jars
 from delta_cdc.core.secrets import secrets
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from delta_cdc.doctor import Check, Questions, Result
 
 
-def doctor_command(given: argparse.Namespace) -> None:
-    """Make the checks, print their results, and end the process with the exit code."""
+def add(parser: Any) -> None:
+    """Add the arguments for connections to the parser of ``delta-cdc doctor``, and their checks."""
+    parser.add_argument(
+        "--spark-conn-id", metavar="ID", help="Spark connection: its master, or its Spark Connect server"
+    )
+    parser.add_argument(
+        "--delta-conn-id", metavar="ID", help="connection of type delta: reads --storage and --table"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(given: argparse.Namespace) -> int:
     questions = engine.doctor_questions(given)
-    # Airflow's own commands set this, too: without it, Airflow does not look for connections in its database.
-    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     to_hide = questions.secrets
     checks = Connections(questions, to_hide, spark=given.spark_conn_id, delta=given.delta_conn_id).checks()
     entries = engine.examined_checks(checks, timeout=questions.timeout, secrets=to_hide)
-    with _report() as out:
-        code = engine.print_checks(entries, out, as_json=given.json)
-    sys.exit(code)
-
-
-@contextmanager
-def _report() -> Iterator[TextIO]:
-    """Reserve standard output for the report: Airflow's logs go to standard error meanwhile."""
-    sys.stdout.flush()
-    out = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with os.fdopen(os.dup(out), "w", encoding="utf-8") as report:
-            yield report
-    finally:
-        sys.stdout.flush()
-        os.dup2(out, 1)
-        os.close(out)
+    return engine.print_checks(entries, sys.stdout, as_json=given.json)
 
 
 class Connections:
@@ -149,15 +137,3 @@ class Connections:
         results = [check.look() for check in engine.RoundTrip(uri, options, self._questions.timeout).checks()]
         success = engine.check_ok(f"{uri} can be written, listed, read and emptied from here")
         return next((result for result in results if result.status == "failed"), success)
-
-
-def main() -> None:
-    """Run the command without Airflow's own command line: ``python -m airflow_delta_cdc.doctor``."""
-    parser = argparse.ArgumentParser(prog="python -m airflow_delta_cdc.doctor", description=HELP)
-    for argument in arguments():
-        argument.add_to_parser(parser)
-    doctor_command(parser.parse_args())
-
-
-if __name__ == "__main__":
-    main()

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING
 # isort: off
 # Type checkers read these imports. At run time, NAMES holds them, and each is imported at first use.
 if TYPE_CHECKING:
-    from delta_cdc.cli.doctor import (
-        DESCRIPTION as DOCTOR_DESCRIPTION,
-        options as doctor_options,
-        questions as doctor_questions,
-    )
+    from delta_cdc.cli import command_line, main as run_command
+    from delta_cdc.cli.doctor import questions as doctor_questions
     from delta_cdc.config import Code, Group, load as load_configuration
+    from delta_cdc.config.combine import is_template
     from delta_cdc.config.verification import (
         paired as paired_requests,
         request_of as verify_request_of,
@@ -128,12 +126,13 @@ if TYPE_CHECKING:
 #: ``tools/signatures.py`` writes them from the imports above.
 NAMES = {
     # -- names
-    "DOCTOR_DESCRIPTION": ("delta_cdc.cli.doctor", "DESCRIPTION"),
-    "doctor_options": ("delta_cdc.cli.doctor", "options"),
+    "command_line": ("delta_cdc.cli", "command_line"),
+    "run_command": ("delta_cdc.cli", "main"),
     "doctor_questions": ("delta_cdc.cli.doctor", "questions"),
     "Code": ("delta_cdc.config", "Code"),
     "Group": ("delta_cdc.config", "Group"),
     "load_configuration": ("delta_cdc.config", "load"),
+    "is_template": ("delta_cdc.config.combine", "is_template"),
     "paired_requests": ("delta_cdc.config.verification", "paired"),
     "verify_request_of": ("delta_cdc.config.verification", "request_of"),
     "why_request_of": ("delta_cdc.config.why", "request_of"),

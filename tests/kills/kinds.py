@@ -350,7 +350,9 @@ class Expiry(Ingest):
 
     def change(self, draw: random.Random, spark: SparkSession) -> None:
         super().change(draw, spark)
-        (self.folder / "bound").write_text(str(max(1, len(self.events) - draw.randint(2, 8))))
+        bound = self.folder / "bound"
+        before = int(bound.read_text()) if bound.exists() else 1
+        bound.write_text(str(max(before, len(self.events) - draw.randint(2, 8))))
 
     def work(self, attempt: Try) -> bool:
         is_done = super().work(attempt)

@@ -365,7 +365,7 @@ class IngestWorld(World):
             named = _RESTORE.search(str(error))
             assert named is not None, error
             Tables(self).restore_to(self.log, int(named[1]))
-        elif name == "SourceUnreadable" and self.log.newest < 0:
+        elif name in ("SourceUnreadable", "NoEventYet") and self.log.newest < 0:
             # The columns of the log are unknown: one file has to be readable.
             self.folders["p"].put("landing/g0000.json", [self.folders["p"].records.line(0)], "delivered")
             if "delete " in str(error):

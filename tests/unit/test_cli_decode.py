@@ -161,7 +161,7 @@ def test_a_type_that_spark_does_not_read(tmp_path: Path, capsys: Any) -> None:
         ("a.json", gzip.compress(b"{}"), [], ["it is a gzip file.", "name it .gz"]),
         ("a.avro", b"Obj\x01\x04", ["--format", "avro"], ["is a damaged file: not Avro", "the whole file"]),
         ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], [], ["a.json.gz cannot be read:", "ending of its"]),
-        ("a.csv", b"1,2\n", ["--format", "csv"], ["no header", "give --schema"]),
+        ("a.csv", b"1,2\n", ["--format", "csv"], ["neither schema nor a header", "set schema"]),
         ("a.parquet", b"PAR1 PAR1", ["--format", "parquet"], ["An ingest does not read", "a.parquet: "]),
         (
             "a.json",

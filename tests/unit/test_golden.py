@@ -81,7 +81,11 @@ SOFT = ApplyOptions(keys=("id",), delete_mode="soft", where="id > 'a'", select=(
 APPENDED = ApplyOptions(insert_only=True)
 NET = QueryOptions("min_delta", keys=("id",))
 FILES = IngestOptions(
-    format="csv", adapter="of.my_own", adapter_options={"a": [1]}, keys=("id",), format_options={"sep": ";"}
+    format="csv",
+    adapter="of.my_own",
+    adapter_options={"a": [1]},
+    keys=("id",),
+    format_options={"sep": ";", "header": "true"},
 )
 TOPIC = IngestOptions(source_kind="kafka", adapter="debezium", keys=("id",), schema="id STRING, name STRING")
 TRACKED = {

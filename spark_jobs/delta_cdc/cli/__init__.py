@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ from delta_cdc.cli.common import exit_code
 from delta_cdc.core.errors import DeltaCdcError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 #: In the order in which the help lists them.
 _COMMANDS = (
@@ -69,13 +70,18 @@ _COMMANDS = (
     archive,
     doctor,
 )
+#: From the arguments of a command line and the settings of a group: the settings with what connections give.
+Connect = Callable[[argparse.Namespace, Mapping[str, Any]], Mapping[str, Any]]
 #: Names that other tools have for a subcommand.
 _ALSO = {"validate": "lint", "check": "lint"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand and return the exit code."""
-    arguments = command_line().parse_args(argv)
+def main(argv: Sequence[str] | None = None, parser: Parser | None = None) -> int:
+    """Run one subcommand and return the exit code.
+
+    :param parser: as :func:`command_line` returns it; None: that of ``delta-cdc``
+    """
+    arguments = (parser or command_line()).parse_args(argv)
     try:
         code = int(arguments.run(arguments))
         sys.stdout.flush()
@@ -178,12 +184,21 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unknown command {name}: {hint}")
 
 
-def command_line() -> Parser:
-    """Return the parser of the command, with all subcommands."""
-    parser = Parser(prog="delta-cdc", description="Change data capture between Delta tables, exactly once.")
+def command_line(
+    prog: str = "delta-cdc",
+    connect: Connect = lambda _, settings: settings,
+    only: Collection[str] | None = None,
+) -> Parser:
+    """Return the parser of the command, with its subcommands.
+
+    :param connect: see :data:`Connect`
+    :param only: the names of the modules of some subcommands; None: all
+    """
+    parser = Parser(prog=prog, description="Change data capture between Delta tables, exactly once.")
     parser.commands = commands = Commands(parser.add_subparsers(required=True, metavar="COMMAND"))
     for command in _COMMANDS:
-        command.add(commands)
+        if only is None or command.__name__.rpartition(".")[2] in only:
+            command.add(commands)
     for subcommand in commands.parsers.values():
-        subcommand.set_defaults(parser=subcommand)
+        subcommand.set_defaults(parser=subcommand, connect=connect)
     return parser

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -34,27 +33,23 @@ if TYPE_CHECKING:
 _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
 #: Attributes of a request that name a location.
 _PLACES = ("source", "log", "target", "staging", "current")
-#: Connections need Airflow; a file may use these arguments instead.
-_INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 
 
 def settings_of(pipelines: Sequence[Chosen], *, one_by_one: bool = False) -> dict[str, Any]:
     """Return the settings of an application for some pipelines: options of store and Kafka, and confs.
 
-    If a group names an Airflow connection, a message on standard error names the replacement.
-
     :param one_by_one: the caller refuses each pipeline with templates alone
-    :return: the settings by name; without a configuration, each is None
+    :return: the settings by name; one that no pipeline has is None
     :raises InvalidConfiguration: the groups have different settings; or the arguments of a pipeline contain
         templates, which only Airflow renders
     """
-    groups = list({one.group.name: one.group for one in pipelines if one.group is not None}.values())
+    groups = {one.group.name if one.group is not None else "": one.settings for one in pipelines}
     settings: dict[str, Any] = dict.fromkeys(_OF_THE_APPLICATION)
-    for name in settings if groups else ():
-        values = [group.settings.get(name) for group in groups]
+    for name in settings:
+        values = [group.get(name) for group in groups.values()]
         if any(value != values[0] for value in values):
             raise InvalidConfiguration(
-                f"The groups {', '.join(group.name for group in groups)} have different {name}.",
+                f"The groups {', '.join(groups)} have different {name}.",
                 remedy="run them one at a time, with --group.",
             )
         settings[name] = values[0]
@@ -64,13 +59,6 @@ def settings_of(pipelines: Sequence[Chosen], *, one_by_one: bool = False) -> dic
             f"The arguments of {', '.join(names)} contain templates, which only Airflow renders.",
             remedy="name the other pipelines with --pipeline, or write values instead.",
         )
-    for conn, options in _INSTEAD_OF.items():
-        ids = sorted({str(group.settings[conn]) for group in groups if group.settings.get(conn)})
-        if ids and not settings[options]:
-            sys.stderr.write(
-                f"{conn} {', '.join(ids)} is Airflow's and not looked up here: what the environment names "
-                f"is used, unless the file gives {options}.\n"
-            )
     return settings
 
 

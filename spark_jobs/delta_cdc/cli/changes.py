@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from delta_cdc.api.changes import plan_changes, read_changes
 from delta_cdc.cli import output
 from delta_cdc.cli.common import bounds, flags, given, named, newest_seal, refuse, session
-from delta_cdc.cli.pipelines import is_configuration, is_pair, source_of, takes_pipelines, the_one
+from delta_cdc.cli.pipelines import connected, is_configuration, is_pair, source_of, takes_pipelines, the_one
 from delta_cdc.core.arguments import names
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import options_in
@@ -82,13 +82,14 @@ def _changes(arguments: argparse.Namespace) -> int:
 def _query(arguments: argparse.Namespace) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Return the table, the start of the range, and the other parameters of read_changes."""
     start = {name: getattr(arguments, name) for name in _START if getattr(arguments, name) is not None}
-    query: dict[str, Any] = {"keys": [], "storage_options": None, **given(arguments, _QUERY.values())}
+    query: dict[str, Any] = {"keys": [], **given(arguments, _QUERY.values())}
     table, *others = arguments.tables
     if not others and not is_configuration(table) and not is_pair(table):
         refuse(arguments, ("pipelines", "group"), "with one table")
         if not start:
             arguments.parser.error("one of the arguments --from/--starting-version "
                                    "--from-time/--starting-timestamp is required")  # fmt: skip
+        query["storage_options"] = connected(arguments).get("storage_options")
         return table, start, query
     chosen_pipeline = the_one(arguments)
     if chosen_pipeline.target is None:

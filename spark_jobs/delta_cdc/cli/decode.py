@@ -12,7 +12,6 @@ from delta_cdc.cli.common import json_object
 from delta_cdc.core import left_out
 from delta_cdc.core.adapters import IGNORE
 from delta_cdc.core.errors import ColumnNotFound, InvalidConfiguration, SourceUnreadable
-from delta_cdc.core.reader_options import is_true
 from delta_cdc.core.spec import SourceFile
 from delta_cdc.core.text_table import clipped, grid, plural
 from delta_cdc.delta_log.table import run_sync
@@ -139,14 +138,7 @@ def _reading(arguments: argparse.Namespace) -> tuple[Reading, Type | None]:
                 argument="schema",
             )
         declared = parsed
-    formats.check(arguments.format, arguments.format_options)
-    header = is_true(arguments.format_options, "header")
-    if arguments.format == "csv" and not header and declared is None:
-        raise InvalidConfiguration(
-            "The CSV file has no header, and no schema is given.",
-            remedy="give --schema with all columns of the file, in their order; or, where the first line is "
-            """a header, --format-options '{"header": "true"}'.""",
-        )
+    formats.check(arguments.format, arguments.format_options, has_schema=declared is not None)
     keys = tuple(arguments.keys)
     reading = Reading(
         format=arguments.format,

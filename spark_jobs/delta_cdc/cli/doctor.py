@@ -10,34 +10,21 @@ from typing import Any
 from delta_cdc.cli.common import json_file
 from delta_cdc.doctor import DEFAULT_TIMEOUT, Questions, examined, print_report
 
-#: The description, also for ``airflow delta-cdc doctor``.
-DESCRIPTION = (
-    "The command prints one line for each check: status, what the check found, and, if something is wrong, "
-    "what to do. It never prints secrets. Exit code 0: no check failed (there may be warnings); 1: a check "
-    "failed; 2: wrong usage."
-)
-
 
 def add(commands: Any) -> None:
     """Add the subcommand's parser."""
     doctor = commands.add_parser(
         "doctor",
         help="check Java, Spark, packages, JARs and folders; on request storage, tables and clusters",
-        description=f"{DESCRIPTION} `airflow delta-cdc doctor` also checks Airflow's connections.",
+        description="The command prints one line for each check: status, what the check found, and, if "
+        "something is wrong, what to do. It never prints secrets. Exit code 0: no check failed (there may be "
+        "warnings); 1: a check failed; 2: wrong usage. `airflow delta-cdc doctor` also checks Airflow's "
+        "connections.",
     )
-    options(doctor)
-    doctor.set_defaults(run=_run)
-
-
-def options(parser: Any) -> None:
-    """Add the arguments for the checks; Airflow's command has the same.
-
-    :param parser: has the method ``add_argument`` of argparse
-    """
     text = "folder in which to write, list, read and delete an object, and to try a MERGE"
-    parser.add_argument("--storage", metavar="URI", help=text)
+    doctor.add_argument("--storage", metavar="URI", help=text)
     text = "JSON file with options of the store, with delta-rs's names; default: the environment's"
-    parser.add_argument("--storage-options", type=json_file, metavar="FILE", help=text)
+    doctor.add_argument("--storage-options", type=json_file, metavar="FILE", help=text)
     repeatable = (
         ("table", str, "URI", "table whose log to read"),
         ("master", str, "URL", "master to run a small job on: local[*], spark://host:7077"),
@@ -45,17 +32,18 @@ def options(parser: Any) -> None:
         ("conf", conf, "NAME=VALUE", "conf of Spark for --master; secrets belong in --storage-options"),
     )
     for name, kind, metavar, text in repeatable:
-        parser.add_argument(
+        doctor.add_argument(
             f"--{name}", dest=f"{name}s", action="append", default=[], type=kind, metavar=metavar,
             help=f"{text}; repeatable",
         )  # fmt: skip
-    parser.add_argument(
+    doctor.add_argument(
         "--kafka", action="store_true", help="warn if the JARs for reading topics are missing"
     )
-    parser.add_argument("--s3", action="store_true", help="warn if the JARs for tables on S3 are missing")
+    doctor.add_argument("--s3", action="store_true", help="warn if the JARs for tables on S3 are missing")
     text = f"maximum time of each check; default: {DEFAULT_TIMEOUT:g}"
-    parser.add_argument("--timeout", type=_seconds, default=DEFAULT_TIMEOUT, metavar="SECONDS", help=text)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    doctor.add_argument("--timeout", type=_seconds, default=DEFAULT_TIMEOUT, metavar="SECONDS", help=text)
+    doctor.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
+    doctor.set_defaults(run=_run)
 
 
 def questions(arguments: argparse.Namespace) -> Questions:

@@ -145,7 +145,7 @@ def _flow(one: Chosen) -> Flow:
         source, staging = one.location("source"), one.location("staging")
         return Flow(one.pipeline, source, one.log, one.target, staging, shadow_of)
     assert one.target is not None
-    seal = newest_seal(one.target, one.pipeline)
+    seal = newest_seal(one.target, one.pipeline, one.storage_options)
     source = one.source or (seal.source_uri if seal is not None else None)
     if seal is not None and ingest_options_of(seal) is not None:
         return Flow(one.pipeline, source, log=one.target)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.common import refuse
 from delta_cdc.config import CODE_SUFFIXES, SUFFIXES, Table, load
@@ -13,7 +14,7 @@ from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from delta_cdc.config import Group
     from delta_cdc.core.watermark import Seal
@@ -25,6 +26,8 @@ _HELP = (
     "contains the source and the options"
 )
 
+#: Connections need Airflow; a file may use these arguments instead.
+_INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 #: The arguments that name the tables that a pipeline writes.
 WRITTEN = ("log", "target")
 
@@ -35,10 +38,12 @@ class Chosen:
 
     :param table: its arguments; without a configuration only ``target``, and ``source`` for SOURCE TARGET
     :param group: its group in a configuration; None without a configuration
+    :param connected: see :attr:`settings`; None: no connection was looked up
     """
 
     table: Table
     group: Group | None = None
+    connected: Mapping[str, Any] | None = None
 
     @property
     def pipeline(self) -> str:
@@ -66,9 +71,16 @@ class Chosen:
         return [place for place in map(self.location, WRITTEN) if place is not None]
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """Return the settings of its group, with the options that the group's connections give."""
+        if self.connected is not None:
+            return self.connected
+        return self.group.settings if self.group is not None else {}
+
+    @property
     def storage_options(self) -> dict[str, str] | None:
-        """Return the options of the object store, if a configuration has any."""
-        return self.group.settings.get("storage_options") if self.group is not None else None
+        """Return the options of the object store, if the configuration or a connection has any."""
+        return self.settings.get("storage_options")
 
     def location(self, name: str) -> str | None:
         """Return the table of an argument; None without it.
@@ -114,13 +126,40 @@ def chosen(arguments: argparse.Namespace, *, with_sources: bool = False) -> list
                 raise _no_pair(text)
         names = [*others, *(arguments.pipelines or ())] or None
         found = load(first).chosen(arguments.group, names, with_sources=with_sources)
-        return [Chosen(table, group) for group, table in found]
+        settings = {group.name: connected(arguments, group) for group, _ in found}
+        _note_connections(list(settings.values()))
+        return [Chosen(table, group, settings[group.name]) for group, table in found]
     refuse(arguments, ("group",), "without a configuration")
     if len(arguments.tables) == 2 and not any(is_pair(text) for text in arguments.tables):
-        return [_source_and_target(first, others[0], arguments.pipelines or ())]
-    pairs = [_pair(text) for text in arguments.tables]
-    refuse(arguments, ("pipelines",), "with PIPELINE=TARGET")
-    return pairs
+        tables = [_source_and_target(first, others[0], arguments.pipelines or ())]
+    else:
+        tables = [_pair(text) for text in arguments.tables]
+        refuse(arguments, ("pipelines",), "with PIPELINE=TARGET")
+    of_the_store = connected(arguments)
+    return [Chosen(table, connected=of_the_store) for table in tables]
+
+
+def _note_connections(groups: Sequence[Mapping[str, Any]]) -> None:
+    """Write to standard error which connections of Airflow were not looked up.
+
+    :param groups: the settings of each group
+    """
+    for conn, options in _INSTEAD_OF.items():
+        ids = sorted({str(group[conn]) for group in groups if group.get(conn) and not group.get(options)})
+        if ids:
+            sys.stderr.write(
+                f"{conn} {', '.join(ids)} is Airflow's and not looked up here: what the environment names "
+                f"is used, unless the file gives {options}; the commands of airflow delta-cdc look it up.\n"
+            )
+
+
+def connected(arguments: argparse.Namespace, group: Group | None = None) -> Mapping[str, Any]:
+    """Return the settings of a group; under Airflow, with the options that its connections give.
+
+    :param group: None without a configuration
+    """
+    settings: Mapping[str, Any] = arguments.connect(arguments, group.settings if group is not None else {})
+    return settings
 
 
 def the_one(arguments: argparse.Namespace) -> Chosen:
@@ -171,21 +210,21 @@ def is_pair(text: str) -> bool:
     return "=" in text and not Path(text).exists() and "/" not in text.partition("=")[0]
 
 
-def _source_and_target(source: str, target: str, names: Sequence[str]) -> Chosen:
+def _source_and_target(source: str, target: str, names: Sequence[str]) -> Table:
     if len(names) != 1:
         problem = f"{len(names)} pipelines are named" if names else "the pipeline is not named"
         raise InvalidConfiguration(
             f"{source} and {target} are given as source and target, and {problem}.",
             remedy="name it with --pipeline; write PIPELINE=TARGET for a target alone.",
         )
-    return Chosen(Table(names[0], {"source": source, "target": target}))
+    return Table(names[0], {"source": source, "target": target})
 
 
-def _pair(text: str) -> Chosen:
+def _pair(text: str) -> Table:
     pipeline, _, target = text.partition("=")
     if not is_pair(text) or not pipeline or not target:
         raise _no_pair(text)
-    return Chosen(Table(pipeline, {"target": target}))
+    return Table(pipeline, {"target": target})
 
 
 def _no_pair(text: str) -> InvalidConfiguration:

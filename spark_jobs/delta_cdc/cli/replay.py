@@ -111,6 +111,9 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
         if one.group is not None:
             # A configuration without rules has dropped them.
             configured = {"rules": None, **configured}
+        if _is_log(seal):
+            # A registry of schemas may need them.
+            common["kafka_options"] = one.settings.get("kafka_options")
         counts = again(spark, arguments, configured, table, seal, common)
     rest = run_sync(rows_held(quarantine, one.pipeline, options))
     print(named_counts(counts) or "nothing moved")

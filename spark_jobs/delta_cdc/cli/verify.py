@@ -86,6 +86,7 @@ def _requests(
             current=arguments.current,
             on_conflict=tuple(arguments.last_by or ()) or "fail",
             wanted=checks,
+            storage_options=storage_options,
         )
         for one in pipelines
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.api.views import create_views
 from delta_cdc.cli.common import named, refuse
-from delta_cdc.cli.pipelines import is_configuration
+from delta_cdc.cli.pipelines import connected, is_configuration
 from delta_cdc.config import load
 from delta_cdc.core import codec
 from delta_cdc.core.errors import InvalidConfiguration
@@ -95,7 +95,7 @@ def _manifest(arguments: argparse.Namespace) -> tuple[str, dict[str, str] | None
     """Return the manifest, and the options of its object store."""
     if not is_configuration(arguments.manifest):
         refuse(arguments, ("group",), "without a configuration")
-        return arguments.manifest, None
+        return arguments.manifest, connected(arguments).get("storage_options")
     groups = {group.name: group for group in load(arguments.manifest).groups}
     chosen = _group(groups, arguments.group)
     location = chosen.settings.get("manifest")
@@ -104,7 +104,7 @@ def _manifest(arguments: argparse.Namespace) -> tuple[str, dict[str, str] | None
             f"The group {chosen.name} has no manifest.",
             remedy="write manifest: <path> for the group; its task publish then writes the file.",
         )
-    return expand(location), chosen.settings.get("storage_options")
+    return expand(location), connected(arguments, chosen).get("storage_options")
 
 
 def _group(groups: dict[str, Group], name: str | None) -> Group:

@@ -90,7 +90,7 @@ def jobs_of(
                 f"--mode reset given {where}, whose rows it would delete.", remedy="name one pipeline."
             )
     if pipelines[0].group is None:
-        return [_recorded(arguments, one, run_id=run_id, is_plan=is_plan) for one in pipelines]
+        return [_recorded(arguments, one, settings, run_id=run_id, is_plan=is_plan) for one in pipelines]
     refuse(arguments, _FIRST_LOAD, "with a configuration")
     jobs = [_configured(arguments, one, settings, run_id=run_id) for one in pipelines]
     errors = [job.error for job in jobs if job.error is not None]
@@ -148,21 +148,29 @@ def _refuse_templates(table: Mapping[str, Any]) -> None:
         )
 
 
-def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_plan: bool) -> PipelineJob:
+def _recorded(
+    arguments: argparse.Namespace,
+    one: Chosen,
+    settings: Mapping[str, Any],
+    *,
+    run_id: str,
+    is_plan: bool,
+) -> PipelineJob:
     """Return the job of a pipeline without a configuration, with the options in its target's watermark.
 
     :raises InvalidConfiguration: the options are unknown, or are given although a watermark records them
     """
     target, given = str(one.target), vars(arguments)
-    seal = _seal_of(arguments, target, one.pipeline)
+    seal = _seal_of(arguments, one)
     common: dict[str, Any] = {"pipeline": one.pipeline, "source": source_of(one, seal), "run_id": run_id}
+    common["storage_options"] = settings["storage_options"]
     ingest_options = ingest_options_of(seal) if seal is not None else None
     if ingest_options is not None or given.get("ingest"):
         refuse_an_apply(arguments, "for a change log")
         kind: Any = "kafka" if is_topics(common["source"]) else "files"
         # A plan needs no keys: it reads no record.
         common["options"] = ingest_options or IngestOptions(source_kind=kind, insert_only=True)
-        common["kafka_options"] = given.get("kafka_options")
+        common["kafka_options"] = given.get("kafka_options") or settings["kafka_options"]
         return PipelineJob(ingest=filled(IngestRequest, INGEST, given, log=target, **common))
     options = _apply_options(arguments, seal)
     if options is None and is_plan:
@@ -177,25 +185,25 @@ def _recorded(arguments: argparse.Namespace, one: Chosen, *, run_id: str, is_pla
     return PipelineJob(apply=apply_request(given, target=target, options=options, **common))
 
 
-def _seal_of(arguments: argparse.Namespace, target: str, pipeline: str) -> Seal | None:
+def _seal_of(arguments: argparse.Namespace, one: Chosen) -> Seal | None:
     """Return the pipeline's newest seal; None without one.
 
     :raises DeltaCdcError: the target has no usable seal. A reset mends that, with the options of the newest
         seal in its log; without any, the options are unknown
     """
     try:
-        return newest_seal(target, pipeline)
+        return newest_seal(str(one.target), one.pipeline, one.storage_options)
     except MENDED_BY_RESET:
-        seal = run_sync(_last_seal(target, pipeline)) if arguments.mode == "reset" else None
+        seal = run_sync(_last_seal(one)) if arguments.mode == "reset" else None
         if seal is None:
             raise
         return seal
 
 
-async def _last_seal(target: str, pipeline: str) -> Seal | None:
-    """Return the newest seal of a pipeline in a target's log, whether or not it is in effect."""
-    log = DeltaLog(target)
-    return await quarantine.newest_seal(log, await log.newest_version(), pipeline)
+async def _last_seal(one: Chosen) -> Seal | None:
+    """Return the newest seal of a pipeline in its target's log, whether or not it is in effect."""
+    log = DeltaLog(str(one.target), one.storage_options)
+    return await quarantine.newest_seal(log, await log.newest_version(), one.pipeline)
 
 
 def _apply_options(arguments: argparse.Namespace, seal: Seal | None) -> ApplyOptions | None:

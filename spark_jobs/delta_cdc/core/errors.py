@@ -258,6 +258,10 @@ class SourceUnreadable(DeltaCdcError):
     """A file to ingest does not match its format."""
 
 
+class NoEventYet(SourceUnreadable):
+    """The first batch has no valid event, so the columns of the log are unknown."""
+
+
 class InvalidRecord(DeltaCdcError):
     """Records cannot be decoded, or are not events of a known kind, and quarantine is not allowed."""
 

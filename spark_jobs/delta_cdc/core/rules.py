@@ -59,7 +59,8 @@ _BY_KEY = (
     *TIMES,
 )
 _RELOADS = ("on_source_replaced", "on_target_replaced", "on_versions_expired")
-_SIZES = ("max_files", "max_bytes", "max_offsets")
+#: What limits the batch of an ingest.
+LIMITS_OF_A_BATCH = ("max_files", "max_bytes", "max_offsets")
 _FILES_ONLY = ("max_files", "max_bytes", "glob", "lexical_order", "follow_links")
 
 
@@ -976,7 +977,7 @@ def _records(r: IngestRequest) -> Iterator[Rule]:
         f"{', '.join(names_given)} and a source of {kind} are given",
         f"max_offsets and kafka_options are for a topic; {', '.join(_FILES_ONLY)} for files.",
     )
-    bounds = [name for name in (*_SIZES, "starting_timestamp") if getattr(r, name) is not None]
+    bounds = [name for name in (*LIMITS_OF_A_BATCH, "starting_timestamp") if getattr(r, name) is not None]
     yield Rule(
         r.replay and bool(bounds),
         "replay",

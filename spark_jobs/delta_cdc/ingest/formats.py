@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.errors import invalid
 from delta_cdc.core.reader_options import check_format_options, is_true
 from delta_cdc.ingest.records.csv import Dialect
 
@@ -17,12 +18,25 @@ TOO_LARGE = "more than 1 GiB, and such a file is read as a whole; deliver smalle
 _BINARY = ("parquet", "avro")
 
 
-def check(format: str, options: Mapping[str, str]) -> None:  # noqa: A002 - the option's name everywhere
+def check(
+    format: str,  # noqa: A002 - the option's name everywhere
+    options: Mapping[str, str],
+    *,
+    has_schema: bool,
+) -> None:
     """Refuse options that are unknown, or that no file can be read with.
 
+    :param has_schema: whether the option ``schema`` names the columns
     :raises InvalidConfiguration: names the option
     """
     check_format_options(format, options)
+    if format == "csv" and not (has_schema or is_true(options, "header")):
+        raise invalid(
+            "format is 'csv', and neither schema nor a header names the columns",
+            "set schema to all columns of the files, in their order. If the first line of each file is its "
+            'header, set format_options to {"header": "true"}.',
+            "schema",
+        )
     if format not in _BINARY:
         Dialect.of(_shared(format, options))
 

@@ -53,7 +53,8 @@ class Record:
         ``bytes``, ``float``, ``Decimal``, ``date`` and ``datetime``. A tombstone has None. An adapter may
         change it
     :param position: where it came from
-    :param key: the key of a message: its bytes, or what Avro decoded; None without a key
+    :param key: the key of a message: its bytes, or what Avro decoded; None without a key. A registry's prefix
+        stays (:func:`delta_cdc.ingest.records.json.key_value`): bytes of another format may begin in its way
     :param headers: headers of a message, the last one of each name
     :param published: when the message was written, or the file was changed: microseconds since 1970
     :param schema: what the record says about the types of its value (Kafka Connect's ``schema``), or None

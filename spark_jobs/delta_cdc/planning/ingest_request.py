@@ -35,9 +35,10 @@ def checked(request: IngestRequest) -> IngestOptions:
     else:
         check_glob(request.glob)
         _refuse_overlap(request)
-    formats.check(request.options.format, request.options.format_options)
-    _refuse_inner_variant(request.options.schema)
-    return replace(request.options, adapter_options=_adapted(request.options))
+    options = request.options
+    formats.check(options.format, options.format_options, has_schema=bool(options.schema))
+    _refuse_inner_variant(options.schema)
+    return replace(options, adapter_options=_adapted(options))
 
 
 def _refuse_overlap(request: IngestRequest) -> None:

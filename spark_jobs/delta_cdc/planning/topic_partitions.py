@@ -102,7 +102,7 @@ def chosen(
     _refuse_added(request, standing, bounds)
     return Chosen(
         "ingest",
-        notes,
+        (*notes, *_several_topics(request, standing, bounds)),
         offsets=ranges,
         left={"offsets": rest} if rest else {},
         looked=len(bounds),
@@ -273,6 +273,40 @@ def _refuse_replaced(
             )
 
 
+def _compares_offsets(request: IngestRequest) -> bool:
+    options = request.options
+    return not options.insert_only and orders_by_offset(options.adapter, options.adapter_options)
+
+
+def _known(standing: Standing) -> set[Key]:
+    """Return the partitions of which the log has records, of all its pipelines."""
+    return {
+        *standing.counted.positions,
+        *((one.topic, one.partition) for one in standing.taken.others_ranges),
+    }
+
+
+def _several_topics(
+    request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]
+) -> tuple[str, ...]:
+    """Return a warning if a topic is new to a log of other topics, and the log orders events by offsets.
+
+    No refusal: each topic may have keys of its own, such as those of one region.
+    """
+    topics, known = {topic for topic, _ in bounds}, {topic for topic, _ in _known(standing)}
+    added, every = sorted(topics - known), sorted(topics | known)
+    if not added or len(every) == 1 or not _compares_offsets(request):
+        return ()
+    names = ", ".join(every[:_MOST_NAMED]) + (", …" if len(every) > _MOST_NAMED else "")
+    note = (
+        f"The log orders events by {OFFSET}, and gets events of {plural(len(every), 'topic')} ({names}): the "
+        "offsets of different topics do not compare. If a key can be in more than one of them, stop the "
+        "pipeline, and ingest into a new log, with sequence_by in adapter_options that names what grows with "
+        "each change of a key."
+    )
+    return (note,)
+
+
 def _refuse_added(request: IngestRequest, standing: Standing, bounds: Mapping[Key, Bounds]) -> None:
     """Refuse partitions that were added to a topic, if the log orders events by their offsets.
 
@@ -281,11 +315,9 @@ def _refuse_added(request: IngestRequest, standing: Standing, bounds: Mapping[Ke
 
     :raises InvalidConfiguration: names a new partition
     """
-    options = request.options
-    if options.insert_only or not orders_by_offset(options.adapter, options.adapter_options):
+    if not _compares_offsets(request):
         return
-    known = {*standing.counted.positions}
-    known |= {(one.topic, one.partition) for one in standing.taken.others_ranges}
+    known = _known(standing)
     topics = {topic for topic, _ in known}
     added = sorted(key for key in bounds if key[0] in topics and key not in known)
     if added:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.errors import DeltaCdcError, JobFailed
+from delta_cdc.core.errors import DeltaCdcError, JobFailed, NoEventYet
 from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.requests import IngestRequest
+from delta_cdc.core.rules import LIMITS_OF_A_BATCH as LIMITS
 from delta_cdc.core.spec import IngestSpec, JobResult, SourceFile
 from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import canonical_uri, short_name
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: After so many failures of a batch, its files are read alone; and how many of them one try sets aside.
 _FAILURES, _MOST_SET_ASIDE = 2, 5
+#: The factor by which a run extends the limits of a first batch without an event.
+_HIGHER = 4
 #: Errors of a task that needed more memory than there is, or that ended the process it ran in.
 _ENDS_PROCESSES = (
     "OutOfMemoryError",
@@ -62,10 +65,38 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
         self._left_behind = False
 
     async def run(self) -> Outcome:
-        done = await self._run_without_killers()
+        done = await self._run_with_events()
         # The request is the replay. If the first run appended an unfinished batch, the replay still has to
         # run.
-        return await self._run_without_killers() if self.request.replay and self._left_behind else done
+        return await self._run_with_events() if self.request.replay and self._left_behind else done
+
+    async def _run_with_events(self) -> Outcome:
+        """Run; extend a first batch beyond its limits until it has an event.
+
+        Only events show the columns of a new log. The next run would choose the same input again.
+        """
+        without: IngestSpec | None = None
+        while True:
+            try:
+                return await self._run_without_killers()
+            except NoEventYet:
+                plan = self._plan
+                assert plan is not None
+                assert plan.spec is not None
+                limits = {
+                    name: limit for name in LIMITS if (limit := getattr(self.request, name)) is not None
+                }
+                # Something else may leave the rest for later, too: then the batch does not grow.
+                if not limits or not plan.left or plan.spec.recorded or _same_input(plan.spec, without):
+                    raise
+                without = plan.spec
+                higher = {name: limit * _HIGHER for name, limit in limits.items()}
+                self.request = replace(self.request, **higher)
+                self.say(
+                    f"The first batch ({plan.description}) has no event, so the columns of "
+                    f"{self.written_table()} are unknown. The run extends the batch: "
+                    f"{', '.join(f'{name} {limit:,}' for name, limit in higher.items())}."
+                )
 
     async def _run_without_killers(self) -> Outcome:
         while True:
@@ -275,6 +306,10 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
             held=await held(request.log, request.pipeline, request.storage_options, is_log=True),
             effort=self.effort,
         )
+
+
+def _same_input(spec: IngestSpec, other: IngestSpec | None) -> bool:
+    return other is not None and (other.files, other.offsets) == (spec.files, spec.offsets)
 
 
 def _failure(result: JobResult) -> JobFailed | None:

@@ -201,7 +201,7 @@ def test_parquet_by_its_own_columns(spark: SparkSession, tmp_path: Path) -> None
         ("json", {"header": "true"}, "'header' cannot be given"),
         ("json", {"encoding": "UTF-61"}, "the encoding 'UTF-61' is unknown"),
         ("parquet", {"mergeSchema": "true"}, "'mergeSchema' cannot be given"),
-        ("csv", {}, "no header, and no schema"),
+        ("csv", {}, "neither schema nor a header"),
     ],
 )
 def test_refused(spark: SparkSession, tmp_path: Path, form: str, options: dict[str, str], said: str) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.support.lake import Lake
 
 _COMMAND = "import sys; from delta_cdc.cli import main; sys.exit(main(sys.argv[1:]))"
+_OF_AIRFLOW = "import sys; from airflow_delta_cdc.command_line import main; sys.exit(main(sys.argv[1:]))"
 
 
 _SESSION = """
@@ -35,10 +36,13 @@ for uri in sys.argv[1:]:
 
 
 def printed(lake: Lake, *arguments: str, command: str = _COMMAND) -> str:
-    """Run a command in a process of its own, and return what it printed."""
+    """Run a command in a process of its own, and return what it printed.
+
+    Airflow's gets the connection ``store``, any other one the environment of the store.
+    """
     environment = {
         **os.environ,
-        **lake.options,
+        **({"AIRFLOW_CONN_STORE": lake.connection} if command == _OF_AIRFLOW else lake.options),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
@@ -58,8 +62,12 @@ def test_the_changes_of_a_table(lake: Lake) -> None:
         write_deltalake(  # type: ignore[call-overload]
             lake.uri("t"), data, mode="append", configuration=feed, storage_options=lake.direct
         )
-    found = printed(lake, "changes", lake.uri("t"), "--from", "1", "--format", "json")
-    assert [json.loads(line)["id"] for line in found.splitlines()] == [2, 3]
+    command = ("changes", lake.uri("t"), "--from", "1", "--format", "json")
+    for found in (
+        printed(lake, *command),
+        printed(lake, *command, "--delta-conn-id", "store", command=_OF_AIRFLOW),
+    ):
+        assert [json.loads(line)["id"] for line in found.splitlines()] == [2, 3]
 
 
 @pytest.mark.slow

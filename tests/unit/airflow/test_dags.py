@@ -11,6 +11,8 @@ import pendulum
 import pytest
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.sdk import DAG, AssetAny, CronDataIntervalTimetable
+from airflow.sdk.definitions._internal.contextmanager import DagContext
+from airflow.sdk.definitions.context import AirflowParsingContext
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import TimeRestriction
 from jinja2 import UndefinedError
@@ -173,6 +175,49 @@ def test_discover_changes_no_dag() -> None:
 def test_settings_that_are_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidConfiguration, match=reason):
         build_dags(sales(settings=settings))
+
+
+def test_a_group_that_cannot_be_built_stops_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by an import error: Airflow then stops all DAGs of the file."""
+    wrong = {"on_failure_callback": "tests.nowhere.x", "schedule": "@hourly", "doc_md": "Mine."}
+    file = sales(settings=wrong, orders=ORDERS)
+    file["groups"]["billing"] = {}
+    file["pipelines"]["bills"] = {**ORDERS, "target": "/lake/bills", "group": "billing"}
+    reason = r"There is no callback tests\.nowhere\.x"
+    with pytest.warns(UserWarning, match=rf"The DAG sales cannot be built: .*{reason}"):
+        dags = build_dags(file, default_args={"owner": "me"})
+    assert set(dags) == {"billing", "billing__backfill", "sales", "sales__backfill"}
+    assert "detect_changes" in dags["billing"].task_dict
+    for dag_id in ("sales", "sales__backfill"):
+        dag = dags[dag_id]
+        assert (dag.schedule, dag.fileloc) == (None, __file__)
+        assert re.search(rf"cannot be built.*{reason}.*Remedy.*Configuration `", dag.doc_md, re.DOTALL)
+        (task,) = dag.tasks
+        assert task.owner == "me"
+        with pytest.raises(InvalidConfiguration, match=rf"The DAG {dag_id} cannot be built: .*{reason}"):
+            task.execute({})
+        assert DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag)).dag_id == dag_id
+    # A task whose DAG is not the one that the processor saw ends with the error itself.
+    monkeypatch.setattr(
+        "airflow_delta_cdc.dags.get_parsing_context", lambda: AirflowParsingContext("sales", "detect_changes")
+    )
+    with pytest.raises(InvalidConfiguration, match=reason):
+        build_dags(file)
+
+
+def test_airflow_gets_no_dag_that_lacks_some_of_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: set[Any] = set()
+    monkeypatch.setattr(DagContext, "autoregistered_dags", registered)
+    monkeypatch.setattr(DagContext, "current_autoregister_module_name", __name__)
+    monkeypatch.setattr("airflow_delta_cdc.dags.PublishOperator", None)
+    with pytest.raises(InvalidConfiguration, match="Airflow refuses the DAG sales"):
+        build_dags(sales())
+    assert not registered
+    monkeypatch.undo()
+    monkeypatch.setattr(DagContext, "autoregistered_dags", registered)
+    monkeypatch.setattr(DagContext, "current_autoregister_module_name", __name__)
+    build_dags(sales())
+    assert {dag.dag_id for dag, _ in registered} == {"sales", "sales__backfill"}
 
 
 def test_what_wakes_a_group() -> None:

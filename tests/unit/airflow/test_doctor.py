@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from airflow_delta_cdc.doctor import Connections, doctor_command
+from airflow_delta_cdc.command_line import _parser
+from airflow_delta_cdc.doctor import Connections
 from delta_cdc.doctor import Questions, examined
 from tests.support.http_store import Fault, HttpStore
 from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
@@ -46,13 +47,10 @@ def statuses(found: dict[str, Result]) -> dict[str, str]:
 
 
 # -- the command ----------------------------------------------------------------------------------
-def test_airflow_has_the_command() -> None:
-    from airflow.cli import cli_parser
-
-    parsed = cli_parser.get_parser().parse_args(
-        ["delta-cdc", "doctor", "--spark-conn-id", "s", "--table", "a", "--table", "b", "--timeout", "7"]
+def test_the_arguments_of_airflows_command() -> None:
+    parsed = _parser().parse_args(
+        ["doctor", "--spark-conn-id", "s", "--table", "a", "--table", "b", "--timeout", "7"]
     )
-    assert parsed.func.__name__ == doctor_command.__name__
     assert (parsed.spark_conn_id, parsed.delta_conn_id) == ("s", None)
     assert (parsed.tables, parsed.timeout, parsed.json) == (["a", "b"], 7.0, False)
 
@@ -64,7 +62,10 @@ def test_standard_output_is_the_report_alone(monkeypatch: pytest.MonkeyPatch) ->
     connection = {"conn_type": "delta", "login": "AKIA1", "password": "abc", "extra": {"region": "r"}}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(connection))
     done = subprocess.run(
-        [sys.executable, "-m", "airflow_delta_cdc.doctor", "--delta-conn-id", "lake", "--json"],
+        [
+            *(sys.executable, "-m", "airflow_delta_cdc.command_line"),
+            *("doctor", "--delta-conn-id", "lake", "--json"),
+        ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     report = json.loads(done.stdout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc import job
-from delta_cdc.cli import application
-from delta_cdc.cli.pipelines import Chosen
+from delta_cdc.cli import application, command_line
+from delta_cdc.cli.pipelines import Chosen, chosen
 from delta_cdc.config import load
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.options import ApplyOptions, IngestOptions
@@ -24,6 +25,7 @@ from tests.support.steps import ingest_step, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ACCOUNT = "abfss://lake@account.dfs.core.windows.net"
 STEP = ingest_step()
@@ -172,16 +174,20 @@ def test_groups_that_disagree() -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_connection_is_not_looked_up(capsys: pytest.CaptureFixture[str], given: bool) -> None:
+def test_a_connection_is_not_looked_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: bool
+) -> None:
     """Said once for the whole file, unless it says what takes its place."""
     entry: dict[str, Any] = {"source": "/s", "keys": ["id"], "delta_conn_id": "lake"}
     if given:
         entry["storage_options"] = {"aws_region": "one"}
-    settings({name: {**entry, "target": f"/{name}"} for name in ("a", "b")})
-    said = capsys.readouterr().err
+    file = tmp_path / "pipelines.yaml"
+    file.write_text(json.dumps({"pipelines": {name: {**entry, "target": f"/{name}"} for name in ("a", "b")}}))
+    assert len(chosen(command_line().parse_args(["status", str(file)]))) == 2
+    printed = capsys.readouterr().err
     if given:
-        assert said == ""
+        assert printed == ""
         return
-    assert said.count("\n") == 1
-    assert "delta_conn_id lake is Airflow's" in said
-    assert "unless the file gives storage_options" in said
+    assert printed.count("\n") == 1
+    assert "delta_conn_id lake is Airflow's" in printed
+    assert "unless the file gives storage_options; the commands of airflow delta-cdc look it up" in printed

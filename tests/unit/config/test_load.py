@@ -111,7 +111,7 @@ def test_the_nearest_wins_and_mappings_are_not_merged() -> None:
 def test_what_is_about_an_ingest_reaches_tables_with_a_log_only() -> None:
     log = {"source": "/files", "log": "/other", "keys": ["id"]}
     given = {
-        "defaults": {"format": "csv", "adapter": "plain", "layout": {"log_properties": {"delta.x": "1"}}},
+        "defaults": {"format": "avro", "adapter": "plain", "layout": {"log_properties": {"delta.x": "1"}}},
         "pipelines": {
             "feed": _pipeline()["pipelines"]["p"],
             "fed": log,
@@ -123,7 +123,7 @@ def test_what_is_about_an_ingest_reaches_tables_with_a_log_only() -> None:
     configuration = load(given)
     by_name = {table.pipeline: table.arguments for table in configuration.tables()}
     assert "format" not in by_name["feed"]
-    assert by_name["fed"]["format"] == by_name["ingested"]["format"] == "csv"
+    assert by_name["fed"]["format"] == by_name["ingested"]["format"] == "avro"
     consumers = [(c.pipeline, c.source, c.target) for c in configuration.consumers()]
     assert consumers == [("feed", "/s", "/t"), ("ingested", "/log", "/t2")]
 

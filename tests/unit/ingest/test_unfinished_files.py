@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.requests import IngestRequest
     from delta_cdc.planning.ingest import IngestPlan
 
-CSV = replace(OPTIONS, format="csv")
+CSV = replace(OPTIONS, format="csv", schema="id INT")
 PARTIAL = b"1,Jane\n2,Joh"
 
 

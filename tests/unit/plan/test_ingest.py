@@ -685,6 +685,7 @@ REFUSED_OPTIONS: list[tuple[IngestOptions, str]] = [
     (IngestOptions(keys=("id",), adapter_options={"sequenz_by": "x"}), "sequence_by"),
     (IngestOptions(keys=("id",), adapter="plane"), "plain"),
     (replace(OPTIONS, format="csv", format_options={"seperator": ";"}), "sep"),
+    (replace(OPTIONS, format="csv", format_options={"header": "no"}), "set schema to all columns"),
 ]
 
 

@@ -307,6 +307,28 @@ def test_another_order_takes_partitions_that_were_added(world: Topics, broker: B
     assert ranges(world.plan(**given)) == [(1, 0, 2, False)]
 
 
+@pytest.mark.parametrize(("name", "warns"), [*((name, True) for name in BY_OFFSET), ("maxwell", False)])
+def test_offsets_of_two_topics_do_not_compare(
+    world: Topics, broker: Broker, name: str, *, warns: bool
+) -> None:
+    """A note where a topic comes into the log, not of every batch: each topic may have keys of its own."""
+    given = with_adapter(name, BY_OFFSET.get(name, {}))
+    broker.has(0, 0, 5)
+    assert world.plan(**given).notes == ()
+    broker.has(0, 0, 5, topic="u")
+    for pipeline in ("p", "q"):
+        world.pipeline = pipeline
+        note = " ".join(world.plan(**given).notes)
+        topics = "2 topics (t, u)" if pipeline == "p" else "3 topics (t, u, v)"
+        assert (f"The log orders events by _offset, and gets events of {topics}" in note) is warns
+        assert ("sequence_by in adapter_options" in note) is warns
+        if pipeline == "p":
+            world.ingest(**given)
+            broker.has(0, 0, 6)
+            assert world.plan(**given).notes == ()
+            broker.has(0, 0, 5, topic="v")
+
+
 class Transactions(Broker):
     """A broker with open transactions: a client that reads only committed records sees earlier ends."""
 

@@ -18,8 +18,7 @@ from delta_cdc.core import sql_tokens
 from delta_cdc.core.adapters import OFFSET, ROW
 from delta_cdc.core.change_log import POSITION, PUBLISHED, RAW, SEQUENCE
 from delta_cdc.core.column_changes import FOLLOWED
-from delta_cdc.core.errors import InvalidConfiguration
-from delta_cdc.core.reader_options import is_true, option
+from delta_cdc.core.reader_options import option
 from delta_cdc.ingest import adapters, formats, sources
 from delta_cdc.ingest.batch import UNKNOWN, Found, found_of, ids_of, output_type, read_of, rows_of
 from delta_cdc.ingest.layout import Layout, dropped, layout
@@ -63,7 +62,7 @@ class Decoding:
         :param log_sequence: the type of its sequence
         :raises InvalidConfiguration: an option of format or adapter is wrong
         """
-        formats.check(options.format, options.format_options)
+        formats.check(options.format, options.format_options, has_schema=declared is not None)
         self._options = options
         self._declared = None if declared is None else of_spark(declared)
         self._known = None if known is None else of_spark(known)
@@ -135,12 +134,6 @@ class Decoding:
             self._frames += [(rows, self._reading) for _, rows in parts]
             self._given = {field.name: of_spark(field.dataType) for field in widest.fields}
             return
-        if options.format == "csv" and not is_true(format_options, "header") and self._declared is None:
-            raise InvalidConfiguration(
-                "The CSV files have no header, and no schema is given.",
-                remedy="give schema with all columns of the files, in their order; or, where the first line "
-                'of each file is its header, format_options {"header": "true"}.',
-            )
         numbered = self.adapter.needs_rows
         if options.format == "csv" or numbered:
             # One task reads a file from its first byte: its header and its row numbers are known there.

@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 
 from delta_cdc.core import failpoints
 from delta_cdc.core.change_log import SEQUENCE, log_properties
-from delta_cdc.core.errors import DeltaCdcError, SourceUnreadable
+from delta_cdc.core.errors import DeltaCdcError, NoEventYet, SourceUnreadable
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.properties import LATENESS_HORIZON, STATISTICS_COLUMNS
 from delta_cdc.core.reasons import causes
@@ -60,8 +60,6 @@ log = logging.getLogger(__name__)
 #: How often a batch is read if it seems to have damaged files; and how many groups of files are read at once
 #: to find these.
 _ATTEMPTS, _GROUPS = 3, 16
-#: What helps if limits choose the same input for the first batch again.
-_HIGHER = " (if limits has max_files, max_bytes or max_offsets: once with a higher one)"
 #: Errors of Spark and Delta for a file or log that was deleted between planning and reading.
 _GONE = (
     "PATH_NOT_FOUND",
@@ -489,10 +487,10 @@ def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | No
     why = f": {listed}. For instance {'; '.join(sample[:200] for sample in samples)}" if listed else ""
     adapter = likely_adapter(samples)
     hint = f"set adapter to {adapter!r}" if adapter not in (None, spec.options.adapter) else "set schema"
-    raise SourceUnreadable(
+    raise NoEventYet(
         f"The first batch of {spec.source_uri} has no event, so the columns of {spec.log_uri} and their "
         f"types are unknown. {plural(batch.counts['quarantined'], 'record')} are not events{why}.",
-        remedy=f"{hint}. Or correct the input, or wait for more input, and run again{_HIGHER}. To try "
+        remedy=f"{hint}. Or correct the input, or wait for more input, and run again. To try "
         "options on one file, use delta-cdc decode.",
     )
 
@@ -500,10 +498,10 @@ def _refuse_unknown_types(spec: IngestSpec, batch: Batch, log_schema: Known | No
 def _existing_log(spec: IngestSpec, log_schema: Known | None) -> Known:
     if log_schema is None:
         reasons = "; ".join(f"{file.uri}: {reason}" for file, reason in readable_files.unreadable(spec)[:3])
-        raise SourceUnreadable(
+        raise NoEventYet(
             f"None of the {len(spec.files)} files of the first batch can be read "
             f"({reasons or 'they are gone'}), so the columns of {spec.log_uri} are unknown.",
-            remedy=f"correct one of the files, or deliver another one, and run again{_HIGHER}."
+            remedy="correct one of the files, or deliver another one, and run again."
             if not spec.recorded
             else f"nothing was ingested yet: delete {spec.ingested_uri}, and run again.",
         )
