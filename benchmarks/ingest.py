@@ -172,7 +172,7 @@ def markdown(figures: Cells, cells: Iterable[Cell], looked: Iterable[tuple[int, 
         (
             circumstances(figure for _, figure in found),
             markdown_table(heading, rows),
-            markdown_table(["tables", "files in the folder of each", "median, ms", "10 % – 90 %, ms"], times),
+            markdown_table(["tables", "files in the folder of each", "median, ms", "10 %–90 %, ms"], times),
         )
     )
 

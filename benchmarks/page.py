@@ -155,7 +155,7 @@ def lines(database: str, found: dict[str, dict[str, list[float]]]) -> Iterator[s
     """Yield a line of a table for each code."""
     for name, figures in found.items():
         cells = [
-            f"{median(values):.0f} ({min(values):.0f} – {max(values):.0f})"
+            f"{median(values):.0f} ({min(values):.0f}–{max(values):.0f})"
             for key, values in figures.items()
             if key not in ("bytes", "queries")
         ]
@@ -199,7 +199,7 @@ def main() -> int:
     print("|---|---|---|---|---|---|---|---|---|---|")
     print("\n".join(lines(options.database, found)))
     for name, values in seen.items():
-        print(f"browser, {name}: {median(values):.0f} ({min(values):.0f} – {max(values):.0f})")
+        print(f"browser, {name}: {median(values):.0f} ({min(values):.0f}–{max(values):.0f})")
     worst = max(median(found["this"][key]) for key in ("cold", "warm"))
     return int(worst > AIM and not options.small)
 

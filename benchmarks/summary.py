@@ -32,7 +32,7 @@ class Ratio:
     def __str__(self) -> str:
         if self.rounds == 1:
             return f"{self.value:.2f} (one round)"
-        return f"{self.value:.2f} ({self.low:.2f} – {self.high:.2f})"
+        return f"{self.value:.2f} ({self.low:.2f}–{self.high:.2f})"
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
@@ -71,7 +71,7 @@ def spread(values: Sequence[float], share: float = 0.0, digits: int = 1) -> str:
     """
     ordered = sorted(values)
     cut = int(len(ordered) * share)
-    return f"{ordered[cut]:.{digits}f} – {ordered[-1 - cut]:.{digits}f}"
+    return f"{ordered[cut]:.{digits}f}–{ordered[-1 - cut]:.{digits}f}"
 
 
 def aim(most: float | None, found: float, digits: int = 2) -> str:

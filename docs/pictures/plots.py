@@ -166,7 +166,7 @@ class Compared:
 
 def _compared(label: tuple[str, str], cell: str) -> Compared:
     value = number(cell)
-    interval = re.search(rf"\(({_NUMBER}) – ({_NUMBER})\)", cell)
+    interval = re.search(rf"\(({_NUMBER})–({_NUMBER})\)", cell)
     # A single round has no interval.
     low, high = (_float(interval[1]), _float(interval[2])) if interval else (value, value)
     return Compared(label, value, low, high)

@@ -80,7 +80,7 @@ def test_the_mark_of_a_soft_delete_is_the_targets_own() -> None:
     [
         ({"start_column": "at"}, "AT", "set start_column and end_column to other names"),
         ({"current_column": "at"}, "AT", "set current_column to another name"),
-        ({"delete_mode": "new_version"}, "_deleted", "rename it with select"),
+        ({"delete_mode": "new_version"}, "_deleted", "set delete_mode to 'hard'"),
     ],
 )
 def test_a_column_of_a_history_is_the_targets_own(changes: dict[str, Any], name: str, remedy: str) -> None:
@@ -89,6 +89,7 @@ def test_a_column_of_a_history_is_the_targets_own(changes: dict[str, Any], name:
     with pytest.raises(ReservedColumnName, match=name.lower()) as failed:
         validation.check_columns(options, (*COLUMNS, name), "/source", 3)
     assert remedy in failed.value.remedy
+    assert "with select" in failed.value.remedy
     # With select, only Spark knows the columns.
     validation.check_columns(replace(options, select=("*",)), (*COLUMNS, name), "/source", 3)
 
@@ -98,7 +99,7 @@ def test_a_column_that_the_engine_adds_is_the_targets_own(name: str) -> None:
     options = replace(FEED, **{name: "at"})
     with pytest.raises(ReservedColumnName, match="column at in version 3") as failed:
         validation.check_columns(options, (*COLUMNS[:2], "AT"), "/source", 3)
-    assert failed.value.remedy == f"set {name} to another name."
+    assert failed.value.remedy == f"set {name} to another name, or leave it out with select."
     assert validation.options_of(built_with(options)) == options
     assert name not in validation.described(FEED)
 

@@ -105,7 +105,8 @@ def _local(text: str) -> str:
     if "/" not in text and _NAME.match(text) and not _exists(text):
         raise TableNameUnresolved(
             f"{text} is a catalog name, and only a path or URI can be read without Spark.",
-            remedy="give the table's location (DESCRIBE DETAIL shows it).",
+            remedy="give the table's location (DESCRIBE DETAIL shows it). If AUTO CDC code has the name, "
+            "convert the code: delta-cdc import takes locations as --source and --target.",
         )
     # Not resolve(): a table reached through a link keeps its given name.
     return os.path.abspath(text)  # noqa: PTH100

@@ -38,7 +38,7 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
         added = tuple(options.added_columns)
         for name, option in options.added_columns.items():
             if name.lower() in existing:
-                raise _reserved(name, table, version, _FREES[option])
+                raise _reserved(name, table, version, f"{_FREES[option]}, or leave it out with select")
     for option, names, computed in _named_columns(options, added):
         for name in names or ():
             # For a leaf field, check the column that holds it; a column's own name may also contain dots.
@@ -53,7 +53,7 @@ def check_columns(options: ApplyOptions, columns: tuple[str, ...], table: str, v
 
 #: What gives a column of the source its name back, by the option that adds a column of that name.
 _FREES = {
-    "delete_mode": "rename it with select, or leave it out by delete_mode 'hard'",
+    "delete_mode": "set delete_mode to 'hard', rename the column with select",
     **dict.fromkeys(("start_column", "end_column"), "set start_column and end_column to other names"),
     **{name: f"set {name} to another name" for name in ("current_column", *TIMES, "row_hash_column")},
 }

@@ -120,13 +120,16 @@ def _difference(source: TableState, seal: Seal) -> str:
     return "the commit file of that version differs"
 
 
-def replaced(source: TableState, seal: Seal) -> SourceTableReplaced:
-    """Build the error for a source that is now another table."""
+def replaced(source: TableState, seal: Seal, and_then: str = "") -> SourceTableReplaced:
+    """Build the error for a source that is now another table.
+
+    :param and_then: ends the remedy
+    """
     return SourceTableReplaced(
         f"The source {source.uri} (version {source.version}) is another table now: its id is "
         f"{source.table_id}, and {seal.watermark.table_id} was applied up to version {seal.watermark}.",
         remedy='set on_source_replaced in policies to "reload", which compares all keys with the new table. '
-        "Or drop the target. Or use a new target.",
+        f"Or drop the target. Or use a new target{and_then}.",
     )
 
 

@@ -112,7 +112,8 @@ async def choose(observed: Observation[Any], seal: Seal) -> Chosen | Nothing:
         try:
             await preconditions.check_feed(observed.log, found.read, found.at_end)
         except ChangeFeedDisabled as error:
-            raise preconditions.replaced(observed.source, seal) from error
+            and_then = "; if a job replaces the source each time, give it source_kind 'snapshot'"
+            raise preconditions.replaced(observed.source, seal, and_then) from error
     return found
 
 

@@ -52,17 +52,17 @@ def test_aims_are_about_stock_and_the_tuned_rival_is_told_beside(reach: ModuleTy
     rows = {row[0]: row[3:6] for row in told(reach, *SECONDS)}
     assert rows == {
         "stock": ["", "", ""],
-        "stock-tuned": ["0.50 (0.50 – 0.50)", "", ""],
-        "embedded": ["0.30 (0.30 – 0.30)", "≤ 0.35", "0.60 (0.60 – 0.60)"],
-        "connect": ["0.25 (0.25 – 0.25)", "≤ 0.20, **missed**", "0.50 (0.50 – 0.50)"],
+        "stock-tuned": ["0.50 (0.50–0.50)", "", ""],
+        "embedded": ["0.30 (0.30–0.30)", "≤ 0.35", "0.60 (0.60–0.60)"],
+        "connect": ["0.25 (0.25–0.25)", "≤ 0.20, **missed**", "0.50 (0.50–0.50)"],
     }
 
 
 def test_some_arms(reach: ModuleType) -> None:
     (row,) = told(reach, "embedded")
-    assert row == ["embedded", "30.0", "30.0 – 30.0", "", "", "", "1 (aim 1)", "wait 3.0"]
+    assert row == ["embedded", "30.0", "30.0–30.0", "", "", "", "1 (aim 1)", "wait 3.0"]
     rows = told(reach, "stock-tuned", "connect")
-    assert [row[3:6] for row in rows] == [["", "", ""], ["", "", "0.50 (0.50 – 0.50)"]]
+    assert [row[3:6] for row in rows] == [["", "", ""], ["", "", "0.50 (0.50–0.50)"]]
 
 
 @pytest.mark.slow

@@ -69,10 +69,10 @@ def test_each_part_has_its_table_alone(start: ModuleType) -> None:
     }
     by_size = {"apply": cell("apply", 2, 1.0, 2.0), "later": cell("load", 8, 1.0, 2.0)}
     text = start.markdown({"first": first})
-    assert "| ours | 1.0 | 1.9 | 1.9 – 1.9 | 0.95 (one round) | ≤ 0.65, **missed** | 3.0 | 1.00 |" in text
+    assert "| ours | 1.0 | 1.9 | 1.9–1.9 | 0.95 (one round) | ≤ 0.65, **missed** | 3.0 | 1.00 |" in text
     assert "quick" not in text
     text = start.markdown(by_size)
-    row = "| load | 1,000 | 8.0 | 1.0 | 2.0 | 0.50 (0.50 – 0.50) | 0.50 | quick |"
+    row = "| load | 1,000 | 8.0 | 1.0 | 2.0 | 0.50 (0.50–0.50) | 0.50 | quick |"
     assert row in text
     # Loads come first.
     assert text.index(row) < text.index("| apply | 1,000 | 2.0 |")

@@ -25,12 +25,12 @@ def summary() -> Iterator[ModuleType]:
     ("ours", "theirs", "expected"),
     [
         # The ratio of the medians: the mean of the ratios of rounds would be 4.5, the ratio of the means 2.5.
-        ([1.0, 2.0, 12.0], [1.0, 4.0, 1.0], "2.00 (0.50 – 12.00)"),
-        ([2.0] * 5, [4.0] * 5, "0.50 (0.50 – 0.50)"),
+        ([1.0, 2.0, 12.0], [1.0, 4.0, 1.0], "2.00 (0.50–12.00)"),
+        ([2.0] * 5, [4.0] * 5, "0.50 (0.50–0.50)"),
         ([1.0], [4.0], "0.25 (one round)"),
         # Rounds stay together: a machine that is slow in some rounds is slow for both.
-        ([1.0, 9.0, 2.0, 30.0, 4.0], [2.0, 18.0, 4.0, 60.0, 8.0], "0.50 (0.50 – 0.50)"),
-        ([1.0, 2.0, 3.0], [1.0] * 3, "2.00 (1.00 – 3.00)"),
+        ([1.0, 9.0, 2.0, 30.0, 4.0], [2.0, 18.0, 4.0, 60.0, 8.0], "0.50 (0.50–0.50)"),
+        ([1.0, 2.0, 3.0], [1.0] * 3, "2.00 (1.00–3.00)"),
     ],
 )
 def test_a_ratio(summary: ModuleType, ours: list[float], theirs: list[float], expected: str) -> None:
@@ -64,14 +64,14 @@ def test_rounds_must_be_pairs(summary: ModuleType) -> None:
 
 
 def test_texts(summary: ModuleType) -> None:
-    assert summary.spread([3.0, 1.0, 2.04]) == "1.0 – 3.0"
-    assert summary.spread([float(number) for number in range(20)], share=0.1) == "2.0 – 17.0"
+    assert summary.spread([3.0, 1.0, 2.04]) == "1.0–3.0"
+    assert summary.spread([float(number) for number in range(20)], share=0.1) == "2.0–17.0"
     aims = [summary.aim(0.2, found) for found in (0.2, 0.2001)]
     assert [*aims, summary.aim(None, 5.0)] == ["≤ 0.20", "≤ 0.20, **missed**", ""]
     assert summary.markdown_table(["a", "b"], [(1, "x")]) == "| a | b |\n|---|---|\n| 1 | x |\n"
     ours, theirs = ({"seconds": seconds, "cpu": [4.0] * 3} for seconds in ([1.0, 2.0, 3.0], [4.0] * 3))
     mine, other, ratio, aim, cpu = summary.compared(ours, theirs, 0.4)
-    assert (mine, other, str(ratio)) == ("2.0", "4.0", "0.50 (0.25 – 0.75)")
+    assert (mine, other, str(ratio)) == ("2.0", "4.0", "0.50 (0.25–0.75)")
     assert (aim, cpu) == ("≤ 0.40, **missed**", "1.00")
 
 

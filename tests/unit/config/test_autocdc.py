@@ -487,6 +487,17 @@ def test_modules(read: Read, head: str, call: str) -> None:
     assert read(f'{head}\n{call}("users", "c.s.events", ["id"], "seq")') == BASE
 
 
+def test_a_default_that_one_flow_writes_is_no_contradiction(tmp_path: Path) -> None:
+    first, second, given = 'name="a"', 'name="b"', "stored_as_scd_type=1"
+    for code in (
+        flow(first) + flow(second, given, head=""),
+        flow(first, given) + flow(second, head=""),
+    ):
+        (tmp_path / "flows.py").write_text(code, encoding="utf-8")
+        names = {table.pipeline for table in load(tmp_path / "flows.py").tables()}
+        assert names == {"users", "users.a", "users.b"}
+
+
 def test_another_module_with_such_a_function_has_no_flow(refusal: Callable[..., str]) -> None:
     assert "no AUTO CDC flow" in refusal('import other\nother.apply_changes("t", "s", ["k"], "q")')
 
@@ -867,6 +878,19 @@ def test_copies(read: Read) -> None:
     assert "sequence_by" not in read(COPIES.format(source='"a.b"', type=1))
 
 
+@pytest.mark.parametrize(("type_", "older"), [(2, True), (1, False)])
+def test_the_import_says_which_copies_the_first_run_takes(
+    tmp_path: Path, capsys: Any, type_: int, older: bool
+) -> None:
+    """A history of Databricks has all copies; current rows need only the newest."""
+    file = tmp_path / "copies.py"
+    file.write_text(COPIES.format(source="next_copy", type=type_), encoding="utf-8")
+    assert main(["import", str(file), "--source", "next_copy=/lake/copies"]) == 0
+    notices = capsys.readouterr().err
+    assert ("only the newest copy of /lake/copies" in notices) is older
+    assert ("initial_load: {from_version: N}" in notices) is older
+
+
 @pytest.mark.parametrize(
     ("source", "begins"),
     [
@@ -979,6 +1003,15 @@ def test_import_takes_code_only(tmp_path: Path, capsys: Any) -> None:
     assert "no file with AUTO CDC code" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["import", "f.sql", "--source", "a"])
+
+
+def test_a_command_on_code_with_names_of_a_catalog_says_how_to_convert_it(
+    tmp_path: Path, capsys: Any
+) -> None:
+    file = tmp_path / "flows.py"
+    file.write_text(flow(), encoding="utf-8")
+    assert main(["plan", str(file)]) == 1
+    assert "delta-cdc import takes locations as --source and --target" in capsys.readouterr().err
 
 
 def test_lint_reads_code(tmp_path: Path, capsys: Any) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import page_examples
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
@@ -46,3 +48,14 @@ def test_every_picture_is_on_a_page_and_described() -> None:
             assert len(alt) > 10, f"{page.name}: {link}"
             shown.add((page.parent / link).resolve())
     assert set(_PICTURES) <= shown
+
+
+def test_the_page_of_a_failed_run_agrees_with_itself() -> None:
+    """Its error is the engine's, of versions above the watermark, and the tasks after it did not run."""
+    run = next(run for run in reversed(page_examples.company()["runs"]) if run["dag_id"] == "sales")
+    values = {one["key"]: one["value"] for one in run["xcoms"] if one["key"] != "return_value"}
+    error, customers = values["delta_cdc_error"], values["tables"]["customers"]
+    assert error["message"].startswith("3 row(s) of s3://lake/bronze/customers, versions 65-71, have NULL")
+    assert (customers["version"], customers["lag"]["source_version"]) == (64, 71)
+    states = {task["task_id"]: task["state"] for task in run["tasks"] if "map_index" not in task}
+    assert states == {"run_spark": "success", "publish": "upstream_failed"}

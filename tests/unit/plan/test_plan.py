@@ -360,8 +360,9 @@ def test_the_source_was_replaced_inside_its_log_without_feed(tables: Tables) -> 
     tables.sealed(5)
     tables.source.configuration = {}
     tables.source.replace_table("other")
-    with pytest.raises(SourceTableReplaced):
+    with pytest.raises(SourceTableReplaced) as failed:
         tables.apply()
+    assert "source_kind 'snapshot'" in failed.value.remedy
 
 
 def test_a_restored_source_is_a_version_with_changes(tables: Tables) -> None:

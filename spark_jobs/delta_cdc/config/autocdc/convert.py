@@ -16,6 +16,7 @@ from delta_cdc.config.sources import name_problem
 from delta_cdc.config.tree import Node, Refused
 from delta_cdc.core.arguments import last_part
 from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.options import APPLY
 from delta_cdc.core.sql_tokens import bare, names
 from delta_cdc.core.uris import is_name
 
@@ -140,9 +141,17 @@ class Converter:
 
     def _order_copies(self, options: dict[str, Value], flow: Flow) -> None:
         """Give copies their order: a named table counts them by time, a function by its versions."""
-        is_history = "stored_as_scd_type" in options and options["stored_as_scd_type"].value == 2
-        if is_history and not flow.source.value.endswith("()"):
-            options["sequence_by"] = Value("_commit_timestamp", flow.source.place)
+        if _meant("stored_as_scd_type", options.get("stored_as_scd_type")) != 2:
+            return
+        place = flow.source.place
+        if flow.source.value.endswith("()"):
+            table = options["source"].value
+            self._program.notices.append(
+                f"{place}: The first run loads only the newest copy of {table}. For a history of all "
+                "copies, set initial_load: {from_version: N}; N is the version of the second copy."
+            )
+        else:
+            options["sequence_by"] = Value("_commit_timestamp", place)
 
     # -- the target -------------------------------------------------------------------------------
     def _table_clauses(self, flow: Flow, options: dict[str, Value]) -> None:
@@ -294,7 +303,7 @@ def _refuse_contradiction(
     """
     for option in sorted(options.keys() | shared.keys()):
         mine, theirs = options.get(option), shared.get(option)
-        if (mine and mine.value) != (theirs and theirs.value):
+        if _meant(option, mine) != _meant(option, theirs):
             raise Refused(
                 mine.place if mine is not None else flow.place,
                 f"The flows into {flow.target.value} differ in {option}; the first one is in line "
@@ -304,6 +313,13 @@ def _refuse_contradiction(
 
 
 # -- values ---------------------------------------------------------------------------------------
+def _meant(option: str, value: Value | None) -> Any:
+    """Return the value of an option, which is its default if the code does not give it."""
+    if value is not None:
+        return value.value
+    return APPLY[option].default if option in APPLY else None
+
+
 def _read(argument: str, value: Value) -> Value:
     """Return the value of a clause as the option has it."""
     if argument != "stored_as_scd_type":

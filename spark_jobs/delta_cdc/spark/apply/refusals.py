@@ -52,7 +52,11 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
     NULL_KEY: (
         NullKey,
         "row(s) of {place}, have NULL (or, in a partition column, an empty text) in a key column ({keys}).",
-        "choose keys that are never NULL, or leave such rows out with where.",
+        (
+            "leave such rows out with where, or put them into quarantine with policies={'on_invalid': "
+            "'quarantine'}. Or correct them at the source and, if the target exists already, run once with "
+            "mode='reload'."
+        ),
     ),
     DUPLICATE: (
         KeyNotUnique,

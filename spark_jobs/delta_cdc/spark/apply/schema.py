@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from delta_cdc.spark.apply.rows import Shape
 
 _CHAR = re.compile(r"\bchar\(")
-#: Options whose columns hold a sequence, or a time in its place.
-_SEQUENCES = ("start_column", "end_column", *TIMES)
+#: Options whose columns hold a sequence.
+_SEQUENCES = ("start_column", "end_column")
 #: Options whose columns a table may get later: NULL says that a value is unknown.
 _LATER = (*TIMES, "row_hash_column")
 
@@ -150,28 +150,17 @@ def check_target(context: StepContext, shape: Shape) -> None:
         path = (target_field.name,)
         nested = lacking(target_field.dataType, field.dataType, path, wider if may_widen else None)
         is_history_column = field.name.lower() in history
-        has_sequence = is_history_column and options.added_columns.get(field.name) in _SEQUENCES
         types = [kind.simpleString() for kind in (target_field.dataType, field.dataType)]
         # Other parts, or parts in another order, would give a sequence another order than the history has.
         is_other_order = is_history_column and types[0].lower() != types[1].lower()
         if nested is not None and not is_other_order:
             new += nested
             continue
-        difference = f"{types[0]}, not {types[1]}"
-        if has_sequence:
-            raise ConfigurationDrift(
-                f"{spec.target_uri} was built with a sequence of another type: {field.name} is {difference}.",
-                remedy=f"keep the type of sequence_by, or build a new target beside the old one ({BESIDE}).",
-            )
-        if options.writes_events and is_history_column:
-            raise TargetSchemaClash(
-                f"The events in {spec.target_uri} have a sequence of another type: {difference} as in "
-                f"{spec.source_uri}.",
-                remedy="give sequence_by and delete_sequence of all pipelines of the log the same type, for "
-                "instance with CAST.",
-            )
+        if is_history_column:
+            raise other_type(spec, field.name, types[0], types[1])
         raise TargetSchemaClash(
-            f"Column {field.name!r} of the target {spec.target_uri} is {difference} as in {spec.source_uri}.",
+            f"Column {field.name!r} of the target {spec.target_uri} is {types[0]}, not {types[1]} as in "
+            f"{spec.source_uri}.",
             remedy=_remedy(target_field.dataType, field.dataType, path, is_fixed=field.name.lower() in fixed),
         )
     if new and options.schema_evolution not in ("additive", *FOLLOWED):
@@ -190,6 +179,40 @@ def check_target(context: StepContext, shape: Shape) -> None:
         if change.kind == "comment" and len(change.path) == 1 and change.path[0] in new
     }
     context.evolve = bool(new)
+
+
+def other_type(spec: ApplySpec, name: str, found: str, wanted: str) -> ConfigurationDrift | TargetSchemaClash:
+    """Return the error for a column of the engine that the target has with another type.
+
+    :param found: its type in the target
+    :param wanted: the type that the engine writes
+    """
+    options, uri = spec.options, spec.target_uri
+    if options.writes_events:
+        return TargetSchemaClash(
+            f"The events in {uri} have a sequence of another type: {found}, not {wanted} as in "
+            f"{spec.source_uri}.",
+            remedy="give sequence_by and delete_sequence of all pipelines of the log the same type, for "
+            "instance with CAST.",
+        )
+    option = options.added_columns[name]
+    if option in _SEQUENCES or (option in TIMES and options.takes_events):
+        commits = found == "timestamp" and not options.takes_events
+        times = ", such as _commit_timestamp" if commits else ""
+        return ConfigurationDrift(
+            f"{uri} was built with a sequence of another type: {name} is {found}, not {wanted}.",
+            remedy=f"give sequence_by the type {found}{times}. Or build a new target beside the old one "
+            f"({BESIDE}).",
+        )
+    remedy = (
+        f"name a column that the table lacks in {option}; the error of the next run has the statements that "
+        f"add it. Or leave {option} out: new rows then have NULL in {name}."
+    )
+    if option == "delete_mode":
+        remedy = "set delete_mode to 'hard', or rename the column of the target."
+    return TargetSchemaClash(
+        f"Column {name!r} of the target {uri} is {found}, and {option} writes {wanted}.", remedy=remedy
+    )
 
 
 def _refuse_lost_name(context: StepContext, changes: Sequence[ColumnChange], new: Sequence[str]) -> None:
