@@ -35,6 +35,10 @@ from delta_cdc.spark.sessions import is_lost, restriction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_DELTA_REMEDY = (
+    "start Spark with the confs spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension (beside others "
+    "in a list) and spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog."
+)
 #: What Spark says of a table's path if its current catalog is not Delta's.
 _NO_PATHS = "DIRECT_QUERY] Unsupported data source type for direct query on files: delta"
 _PATHS_REMEDY = (
@@ -53,6 +57,11 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         ("DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta", "Cannot find catalog plugin class"),
         EnvironmentNotReady,
         "put Delta's JARs on the class path of Spark's driver: delta-cdc jars lists them.",
+    ),
+    (
+        ("Table does not support reads: delta", "DELTA_CONFIGURE_SPARK_SESSION"),
+        EnvironmentNotReady,
+        _DELTA_REMEDY,
     ),
     (
         (_NO_PATHS,),

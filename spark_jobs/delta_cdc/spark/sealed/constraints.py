@@ -37,6 +37,15 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         f"unset delta.appendOnly on the table, or apply inserts alone (insert_only); {_AGAIN}",
     ),
     (
+        ("DELETION_VECTORS_SHOULD_BE_DISABLED",),
+        TargetConstraintViolated,
+        (
+            "Iceberg's readers know no deletion vectors. For a new table, set target_properties={"
+            "'delta.enableDeletionVectors': 'false'} (for a new log of an ingest: log_properties). Of a table "
+            f"that exists, set this property, and run REORG TABLE … APPLY (PURGE); {_AGAIN}"
+        ),
+    ),
+    (
         (
             "DELTA_IDENTITY_COLUMN",
             "DELTA_GENERATED_COLUMN",
