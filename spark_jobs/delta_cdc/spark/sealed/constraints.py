@@ -37,12 +37,12 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         f"unset delta.appendOnly on the table, or apply inserts alone (insert_only); {_AGAIN}",
     ),
     (
-        ("DELETION_VECTORS_SHOULD_BE_DISABLED",),
+        ("DELTA_ICEBERG_COMPAT_VIOLATION.DELETION_VECTORS_SHOULD_BE_DISABLED",),
         TargetConstraintViolated,
         (
-            "Iceberg's readers know no deletion vectors. For a new table, set target_properties={"
-            "'delta.enableDeletionVectors': 'false'} (for a new log of an ingest: log_properties). Of a table "
-            f"that exists, set this property, and run REORG TABLE … APPLY (PURGE); {_AGAIN}"
+            "for a new table, set target_properties={'delta.enableDeletionVectors': 'false'} (of a log: "
+            "log_properties), as Iceberg's readers know no deletion vectors. Of a table that exists, set "
+            f"this property, and run REORG TABLE … APPLY (PURGE); {_AGAIN}"
         ),
     ),
     (
