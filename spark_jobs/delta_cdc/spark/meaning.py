@@ -10,6 +10,7 @@ from __future__ import annotations
 #: Confs that are true by default.
 _TRUE = (
     "ansi.enabled",
+    "chunkBase64String.enabled",
     "decimalOperations.allowPrecisionLoss",
     "json.enableExactStringParsing",
     "json.enablePartialResults",
@@ -27,7 +28,6 @@ _FALSE = (
     "ansi.doubleQuotedIdentifiers",
     "caseSensitive",
     "charAsVarchar",
-    "chunkBase64String.enabled",
     "function.concatBinaryAsString",
     "function.eltOutputAsString",
     "legacy.allowNegativeScaleOfDecimal",
