@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import pyspark
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 #: Conf in which Delta stores the version that a session committed last.
 LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
@@ -309,7 +311,7 @@ def effective(session: Any, names: Collection[str]) -> Mapping[str, str | None]:
     return at_once or {name: _read(partial(session.conf.get, name)) for name in names}
 
 
-def _read(read: Callable[[], Any]) -> Any:
+def _read(read: Callable[[], _T]) -> _T | None:
     try:
         return read()
     except Exception as error:
