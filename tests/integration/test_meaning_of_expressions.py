@@ -12,7 +12,8 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from delta_cdc.api.changes import apply_changes, ingest_changes, read_changes
 from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated
 from delta_cdc.core.sql import table
-from delta_cdc.spark.sessions import private_session
+from delta_cdc.spark.meaning import MEANING
+from delta_cdc.spark.sessions import effective, private_session
 from tests.support.engine import session_like
 
 if TYPE_CHECKING:
@@ -35,17 +36,22 @@ THEIRS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "EXCEPTION",
     "spark.sql.legacy.charVarcharAsString": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
 }
 #: Without ``ansi.enabled``, Spark reads double quotes as those of a text, whatever this conf is.
 QUOTES = {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
 
-#: Expressions whose value one of the confs changes; the last one fails by Spark's defaults.
+#: Expressions whose value one of the confs changes; the last two fail by Spark's defaults.
 EXPRESSIONS = (
     "TIMESTAMP'2026-03-29 02:30:00' = TIMESTAMP'2026-03-29 02:30:00Z'",
     r"'a\td'",
     r"'1' RLIKE '^\\d$'",
     "date_format(TIMESTAMP'2026-03-29 02:30:00.123456Z', 'HH:mm:ss.SSSSSS')",
     "`.*`",
+    "CAST(1.5 AS DECIMAL(30, 10)) * CAST(1.5 AS DECIMAL(30, 10)) / 7",
+    "to_json(map_from_arrays(array(1, 1), array(2, 3)))",
     "CAST('300' AS TINYINT)",
 )
 SELECTED = (
@@ -85,6 +91,15 @@ def test_an_expression_means_the_same(spark: SparkSession, theirs: SparkSession)
     with private_session(theirs) as session:
         assert evaluated(session, '"a"') == expected[-1]
     theirs.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
+
+
+def test_the_values_are_sparks_defaults(spark: SparkSession) -> None:
+    """A session with the defaults need not set one of the confs, which a platform may refuse."""
+    found = effective(session_like(spark), MEANING)
+    unknown = {name for name, value in found.items() if value is None}
+    assert not unknown
+    others = {name: found[name] for name, values in MEANING.items() if found[name] not in values}
+    assert others == type(others)()
 
 
 def test_the_active_session_comes_back(theirs: SparkSession) -> None:
