@@ -203,16 +203,23 @@ def _make_active(session: SparkSession) -> None:
 
 def _configure(session: SparkSession) -> None:
     require_confs(session, _CONFS)
-    # Over Spark Connect, one request.
-    known = dict(session.conf.getAll) if is_connect(session) else None
-    for name, values in _MEANING.items():
-        value = value_of(session, name) if known is None else known.get(name)
-        # Most sessions have the default: then nothing is set, so a platform may refuse the conf.
-        if (value or values[0]).upper() not in map(str.upper, values):
-            require_confs(session, {name: values[0]})
+    # Most sessions have the defaults: then nothing is set, so a platform may refuse the confs.
+    require_confs(session, {name: _MEANING[name][0] for name in other_meaning(session)})
     if value_of(session, _STALENESS) not in (None, "", "0"):
         require_confs(session, {_STALENESS: "0"})
     set_where_allowed(session, {**SCHEMA_AS_OF, **_FASTER})
+
+
+def other_meaning(session: SparkSession) -> dict[str, str]:
+    """Return the confs by which an expression may mean something else in a session than in a run."""
+    # Over Spark Connect, one request.
+    known = dict(session.conf.getAll) if is_connect(session) else None
+    given = {name: value_of(session, name) if known is None else known.get(name) for name in _MEANING}
+    return {
+        name: value
+        for name, value in given.items()
+        if value and value.upper() not in map(str.upper, _MEANING[name])
+    }
 
 
 def _require_one_version(spark: SparkSession) -> None:
