@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import why
+from delta_cdc.core.char_columns import spellings_of
 from delta_cdc.core.erasure import ledger_of
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
@@ -31,10 +32,12 @@ from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.reserved_columns import NAMING, SPARSE
 from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.spec import WhySpec
+from delta_cdc.core.sql_tokens import bare
 from delta_cdc.core.steps import Keys, Step
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.validation import described, options_of
+from delta_cdc.delta_log.schema_changes import char_lengths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
 from delta_cdc.planning.maintenance_commits import foreign_commits, in_effect
@@ -122,6 +125,7 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
     await preconditions.check_identity(source, newest, seal)
     watermark = seal.watermark.version
     at = newest if watermark == newest.version else await source.snapshot(max(watermark, 0))
+    key = _stored(key, options, at)
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     ranges: tuple[ReadRange, ...] = ()
     first = 0
@@ -238,6 +242,18 @@ def _key(request: WhyRequest, options: ApplyOptions, uri: str) -> dict[str, str]
             argument="key",
         )
     return {wanted[name]: given[name] for name in wanted}
+
+
+def _stored(key: dict[str, str], options: ApplyOptions, source: TableState) -> dict[str, str]:
+    """Return a key as the target has it: that of a CHAR column of the source ends with blanks."""
+    names = {bare(one).lower() for one in options.select}
+    is_whole = not names or "*" in names
+    lengths = {
+        name: length
+        for name, length in char_lengths(source.schema_string).items()
+        if is_whole or name in names
+    }
+    return spellings_of(key, [lengths])[-1]
 
 
 # -- the changes of a feed ----------------------------------------------------------------------------
