@@ -38,6 +38,15 @@ def has_key_sql(keys: str, name: str) -> str:
     return f"map_contains_key({_texts_sql(keys)}, lower({string(name)}))"
 
 
+def other_names_sql(keys: str, names: Sequence[str]) -> str:
+    """Return the SQL of whether a row of a quarantine has a key of other columns, as from before a rename.
+
+    :param keys: the SQL of the column ``keys``
+    :param names: of the key columns now
+    """
+    return " OR ".join(f"NOT {has_key_sql(keys, name)}" for name in names)
+
+
 def _texts_sql(keys: str) -> str:
     return f"transform_keys(from_json({keys}, 'MAP<STRING, STRING>'), (name, text) -> lower(name))"
 

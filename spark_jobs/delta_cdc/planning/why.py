@@ -34,6 +34,7 @@ from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.spec import WhySpec
 from delta_cdc.core.sql_tokens import bare
 from delta_cdc.core.steps import Keys, Step
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.validation import described, options_of
@@ -377,6 +378,11 @@ class Question:
         notes = [*self.notes]
         if not found.all_changes:
             notes.append("The key has more changes than one answer shows; the oldest were left out.")
+        if found.unsearched:
+            notes.append(
+                f"{plural(found.unsearched, 'row')} of {quarantine_of(self.request.target)} may be of this "
+                "key: they have key columns of other names."
+            )
         if any(origin is None for _, origins in sets for origin in origins):
             notes.append(await self._other_writers())
         return why.Answer(

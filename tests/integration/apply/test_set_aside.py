@@ -497,6 +497,35 @@ def test_a_repair_with_a_newer_rule_leaves_a_row_in_one_table(spark: SparkSessio
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_row_that_a_repair_admits_leaves_the_quarantine(
+    spark: SparkSession, tmp_path: Path, scd_type: int
+) -> None:
+    """By keys, by a range, and by a reload; the row that still breaks the rule stays."""
+    kinds = {"feed": feed_of, "log": log_of}
+    again: list[dict[str, Any]] = [
+        {"mode": "repair", "repair": {"keys": "id = 1"}},
+        {"mode": "repair", "starting_version": 2},
+        {"mode": "reload"},
+    ]
+    for kind, make in kinds.items():
+        more = ", 'U', 2" if kind == "log" else ""
+        given = [f"({key}, 10{more.replace('2', '1')})" for key in (1, 2)]
+        for number, mode in enumerate(again):
+            orders = make(spark, tmp_path / f"{kind}{number}", ", ".join(given), stored_as_scd_type=scd_type)
+            orders.run(QUARANTINE)
+            change = f"INSERT INTO {{}} VALUES (1, -5{more}), (2, -50{more})"
+            if kind == "feed":
+                change = "UPDATE {} SET amount = -5 * pow(10, id - 1)"
+            orders.sql(change)
+            orders.run(QUARANTINE)
+            assert [key for _, key, _ in orders.aside()] == ["1", "2"]
+            orders.run(LOOSER, **mode)
+            assert [row for row in orders.rows() if row[1] < 0] == [(1, -5)], (kind, mode)
+            assert orders.aside() == [("rule amount_positive", "2", -50)], (kind, mode)
+
+
+@pytest.mark.slow
 def test_a_replay_leaves_discarded_events_alone(spark: SparkSession, tmp_path: Path) -> None:
     tracked = "TBLPROPERTIES ('delta.enableRowTracking' = 'true')"
     late = {"policies": {"on_late": "discard"}}

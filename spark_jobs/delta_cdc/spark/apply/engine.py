@@ -175,10 +175,13 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         if step.read.staging is not None:
             # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.read.staging.uri)}")
+        if prepared.settled is not None:
+            quarantine.forget_settled(session, spec, step, prepared.settled)
         if step.read.quarantined:
             unless = quarantine.out_of_reach(spec.options, step, prepared.shape)
             number, since = step.seal_number, step.read.since
-            quarantine.forget(session, quarantine_uri, spec.pipeline, number, since, unless=unless)
+            keys = prepared.shape.keys if prepared.shape is not None else ()
+            quarantine.forget(session, quarantine_uri, spec.pipeline, number, since, keys=keys, unless=unless)
 
     def dry_run(self) -> JobResult:
         """Report what the first step with rows would do; count the later steps, which depend on its commit.
