@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core import failpoints, validation
+from delta_cdc.core.change_log import ORIGIN
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
@@ -260,7 +261,9 @@ def _configuration(spec: ApplySpec, shape: Shape, step: Step) -> dict[str, objec
     options = spec.options
     order_type, tracked_or_key = shape.order_type, {*shape.tracked, *shape.keys}
     untracked = [name for name in shape.values if name not in tracked_or_key]
+    before = step.before.configuration if step.before is not None else {}
     return {
+        **{name: before[name] for name in (ORIGIN,) if name in before},
         **validation.described(options),
         **validation.described_columns(options, step.source_columns, untracked),
         "sequence_by_type": order_type.simpleString() if order_type is not None else None,

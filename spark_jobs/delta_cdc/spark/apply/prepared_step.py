@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
+from delta_cdc.core.change_log import ORIGIN
 from delta_cdc.core.sql import quote
 from delta_cdc.spark import erased_keys
 from delta_cdc.spark.apply import rows
@@ -109,6 +110,12 @@ class StepContext:
     def versions(self) -> str:
         """Return the range of versions, for messages."""
         return f"versions {self.step.starting_version}-{self.step.ending_version}"
+
+    @property
+    def origin(self) -> str:
+        """Return the first name of the pipeline, which it keeps in the positions of a log's events."""
+        before = self.step.before
+        return str(before.configuration.get(ORIGIN, self.spec.pipeline) if before else self.spec.pipeline)
 
     @property
     def has_history(self) -> bool:
