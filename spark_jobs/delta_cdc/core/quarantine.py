@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 #: Suffix of the name of a target's or change log's quarantine.
 QUARANTINE = "__quarantine"
+#: Key of the configuration in a seal: the pipeline has put rows into the quarantine beside its target.
+ASIDE = "set_aside"
 
 
 def quarantine_of(table: str) -> str:

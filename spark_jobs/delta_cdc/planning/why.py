@@ -43,7 +43,7 @@ from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
 from delta_cdc.planning.maintenance_commits import foreign_commits, in_effect
 from delta_cdc.planning.plan import JobPlan, readable
-from delta_cdc.planning.quarantine import state_of
+from delta_cdc.planning.quarantine import missing, state_of
 from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.seal_chain import any_seal_of, seal_of
 from delta_cdc.planning.size import table_size
@@ -69,6 +69,8 @@ _NAMED = 3
 _UNSHOWN = ("partition_by", *NAMING, *SPARSE, "keys", "source_kind", "stored_as_scd_type")
 #: Options of a pipeline that no seal records, and that decide which events count.
 POLICIES = ("on_conflict", "on_invalid", "on_late")
+#: Kinds of steps that write all rows.
+_WHOLE = ("load", "reset", "baseline")
 #: Why changes cannot be read: a shorter range may be readable.
 _UNREADABLE = (
     ChangeFeedDisabled,
@@ -148,6 +150,8 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
         await state_of(DeltaLog(uri, request.storage_options)) if is_read else None
         for uri, is_read in ((quarantine_uri, True), (records_uri, options.takes_events))
     ]
+    lost = await missing(seal, request.target, request.storage_options)
+    notes = notes if lost is None else (*notes, lost.message)
     # Also an older version of the target must not show a key that was erased since.
     ledger = ledger_of(request.target)
     remembered = await state_of(DeltaLog(ledger, request.storage_options))
@@ -448,15 +452,17 @@ class Question:
         found: dict[int, tuple[Commit, Seal]] = {}
         if not versions:
             return found
-        table = self.seal.watermark.table_id
+        table, lowest = self.seal.watermark.table_id, 0
         async for commit in in_effect(self.log, self.target.version):
             seal = any_seal_of(commit)
             if seal is None or seal.state.applied_to is None or seal.state.applied_to.table_id != table:
                 continue
-            found |= {one: (commit, seal) for one in versions if one <= seal.watermark.version}
-            if seal.watermark.version < versions[0] or seal.step.kind in ("load", "reset", "baseline"):
+            lowest = seal.watermark.version
+            found |= {one: (commit, seal) for one in versions if one <= lowest}
+            if lowest < versions[0] or seal.step.kind in _WHOLE:
                 break
-        return found
+        # A cleaned log does not show which commit was the first one with a version of before its oldest seal.
+        return {one: of for one, of in found.items() if one > lowest or _takes(of[1], one)}
 
     async def _other_writers(self) -> str:
         """Return a sentence about commits of the target that no pipeline made."""
@@ -505,6 +511,12 @@ class Question:
             policies={},
             at=str(self.seal.watermark.version),
         )
+
+
+def _takes(seal: Seal, version: int) -> bool:
+    """Return whether the commit of a seal applied a version itself, and not an earlier one."""
+    step = seal.step
+    return step.kind in _WHOLE or (step.kind == "apply" and step.starting_version <= version)
 
 
 def _ends(row: TargetRow, changes: Sequence[Change]) -> tuple[Change | None, Change | None]:

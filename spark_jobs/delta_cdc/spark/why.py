@@ -231,7 +231,8 @@ class _Reader:
         mine = self._of_key(changed).localCheckpoint()
         valid = mine.where(F.col(events.REASON).isNull())
         entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
-        base = valid.orderBy(reserved_columns.ORDER).limit(1).where(F.col(states.BEFORE).isNotNull())
+        # Also before a change that the target does not take, the key had a row.
+        base = mine.orderBy(reserved_columns.ORDER).limit(1).where(F.col(states.BEFORE).isNotNull())
         if mine.isEmpty():
             # No change could be read, so the row has been as it is in the source now.
             snapshot, _ = load.read(context)

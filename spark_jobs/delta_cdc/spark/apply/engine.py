@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from delta_cdc.core import failpoints, validation
 from delta_cdc.core.change_log import ORIGIN
+from delta_cdc.core.quarantine import ASIDE
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+#: Kinds of steps that read all rows again, and set aside what they cannot use.
+_WHOLE = ("load", "baseline", "reset", "reload")
 
 
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
@@ -83,7 +87,7 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
             horizons=step.horizons if step.read.has_rows else before.horizons,
             configuration=before.configuration
             if prepared.shape is None
-            else _configuration(self.spec, prepared.shape, step),
+            else _configuration(self.spec, prepared.shape, step, sets_aside=prepared.quarantined is not None),
         )
         return new_seal(self.spec, step, state, counts=prepared.counts)
 
@@ -257,13 +261,14 @@ _PREPARES: dict[Kind, Callable[[SparkSession, ApplySpec, Step], PreparedStep]] =
 }
 
 
-def _configuration(spec: ApplySpec, shape: Shape, step: Step) -> dict[str, object]:
+def _configuration(spec: ApplySpec, shape: Shape, step: Step, *, sets_aside: bool) -> dict[str, object]:
     options = spec.options
     order_type, tracked_or_key = shape.order_type, {*shape.tracked, *shape.keys}
     untracked = [name for name in shape.values if name not in tracked_or_key]
     before = step.before.configuration if step.before is not None else {}
     return {
         **{name: before[name] for name in (ORIGIN,) if name in before},
+        **({ASIDE: True} if sets_aside or (before.get(ASIDE) and step.kind not in _WHOLE) else {}),
         **validation.described(options),
         **validation.described_columns(options, step.source_columns, untracked),
         "sequence_by_type": order_type.simpleString() if order_type is not None else None,
