@@ -225,20 +225,18 @@ def settle(context: StepContext, valid: DataFrame, shape: Shape) -> None:
 
     :param valid: valid events or rows of keys that the step computes again, with the row of the source
     """
-    spec, read = context.spec, context.step.read
+    spec, step = context.spec, context.step
     kind = valid.schema[SOURCE_ROW].dataType if SOURCE_ROW in valid.columns else None
-    uri, has_rows = _uri_of(spec), bool(shape.keys) and isinstance(kind, T.StructType)
-    if (
-        not has_rows
-        or context.only_compares
-        or read.quarantined
-        or not catalog.has_table(context.session, uri)
-    ):
+    has_rows = bool(shape.keys) and isinstance(kind, T.StructType)
+    if not has_rows or context.only_compares or step.read.quarantined:
+        return
+    uri = _uri_of(spec)
+    if not catalog.has_table(context.session, uri):
         return
     if states.AFTER in valid.columns:
         # A delete has the row that it deletes.
         valid = valid.where(F.col(states.AFTER).isNotNull())
-    earlier = f"seal < {context.step.seal_number} AND reason <> {string(NULL_KEY)}"
+    earlier = f"seal < {step.seal_number} AND reason <> {string(NULL_KEY)}"
     held = rows_of(context.session, uri, spec.pipeline).where(earlier).select(*_IDENTITY)
     names = [f"{PLAN_PREFIX}{name}" for name in _IDENTITY]
     theirs = [one.alias(name) for one, name in zip(_identity(*map(F.col, _IDENTITY)), names, strict=True)]
@@ -247,7 +245,9 @@ def settle(context: StepContext, valid: DataFrame, shape: Shape) -> None:
     held = held.select(*_IDENTITY, *theirs).alias("held")
     found = held.join(valid.select(*own).alias("valid"), on, "left_semi")
     settled = found.select(*_IDENTITY).distinct().localCheckpoint()
-    if not settled.isEmpty():
+    number = settled.count()
+    context.count(settled=number)
+    if number:
         context.settled = settled if context.settled is None else context.settled.unionByName(settled)
 
 
