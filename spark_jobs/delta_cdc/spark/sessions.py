@@ -197,15 +197,21 @@ def _make_active(session: SparkSession) -> None:
 
 def _configure(session: SparkSession) -> None:
     require_confs(session, _CONFS)
-    in_effect = effective(session, MEANING)
-    for name, values in MEANING.items():
-        # Most sessions have the default: then nothing is set, so a platform may refuse the conf.
-        if (in_effect.get(name) or values[0]).upper() not in map(str.upper, values):
-            require_confs(session, {name: values[0]})
+    # Most sessions have the defaults: then nothing is set, so a platform may refuse the confs.
+    require_confs(session, {name: MEANING[name][0] for name in other_meaning(session)})
     for name, value in _OF_DELTA.items():
         if value_of(session, name) not in (None, "", value):
             require_confs(session, {name: value})
     set_where_allowed(session, {**SCHEMA_AS_OF, **_FASTER})
+
+
+def other_meaning(session: SparkSession) -> dict[str, str]:
+    """Return the confs by which an expression may mean something else in a session than in a run."""
+    return {
+        name: value
+        for name, value in effective(session, MEANING).items()
+        if value and value.upper() not in map(str.upper, MEANING[name])
+    }
 
 
 def _require_one_version(spark: SparkSession) -> None:
