@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_delta_cdc import doctor, engine
 from airflow_delta_cdc.commands import COMMANDS
@@ -29,7 +29,15 @@ _CONNECTIONS = {
 
 def run(given: argparse.Namespace) -> None:
     """Run the command that Airflow's command line has read, and end the process with the exit code."""
-    sys.exit(main([given.subcommand, *given.arguments]))
+    end_with([given.subcommand, *given.arguments])
+
+
+def end_with(argv: Sequence[str]) -> NoReturn:
+    """Run a command, and end the process with its exit code."""
+    code = main(argv)
+    # What Python and Spark log at the end goes to standard error, too.
+    os.dup2(2, 1)
+    sys.exit(code)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -103,4 +111,4 @@ def _output() -> Iterator[None]:
 
 if __name__ == "__main__":
     # Without Airflow's own command line: python -m airflow_delta_cdc.command_line doctor
-    sys.exit(main(sys.argv[1:]))
+    end_with(sys.argv[1:])

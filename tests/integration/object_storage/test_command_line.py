@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.support.lake import Lake
 
 _COMMAND = "import sys; from delta_cdc.cli import main; sys.exit(main(sys.argv[1:]))"
-_OF_AIRFLOW = "import sys; from airflow_delta_cdc.command_line import main; sys.exit(main(sys.argv[1:]))"
+_OF_AIRFLOW = "import sys; from airflow_delta_cdc.command_line import end_with; end_with(sys.argv[1:])"
 
 
 _SESSION = """
