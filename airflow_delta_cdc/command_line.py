@@ -75,10 +75,11 @@ def connected(given: argparse.Namespace, settings: Mapping[str, Any]) -> dict[st
         conn_id = getattr(given, name) or of_the_group
         for part, value in ((name, conn_id), (options, found.get(options))):
             if engine.is_template(value):
+                # Not the value: options may hold a secret.
                 raise InvalidConfiguration(
-                    f"{part} is {value!r}, a template, which only a task renders.",
-                    remedy=f"name the connection with --{name.replace('_', '-')}, and write other options "
-                    "as values.",
+                    f"{part} of a group contains a template, which only a task renders.",
+                    remedy=f"name the connection with --{name.replace('_', '-')}; write other options as "
+                    "values.",
                 )
         if conn_id:
             found[options] = looked_up(conn_id, found.get(options))

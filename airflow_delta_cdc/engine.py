@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         embedded_confs,
         get_session,
         engine_zip,
+        extensions,
     )
     from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text
     from delta_cdc.launch.storage_secrets import storage_confs, write_private
@@ -182,6 +183,7 @@ NAMES = {
     "embedded_confs": ("delta_cdc.launch.session", "embedded_confs"),
     "get_session": ("delta_cdc.launch.session", "get_session"),
     "engine_zip": ("delta_cdc.launch.session", "engine_zip"),
+    "extensions": ("delta_cdc.launch.session", "extensions"),
     "spark_default": ("delta_cdc.launch.spark_defaults", "spark_default"),
     "properties_file_text": ("delta_cdc.launch.spark_defaults", "text_of"),
     "storage_confs": ("delta_cdc.launch.storage_secrets", "storage_confs"),

@@ -77,7 +77,8 @@ class EmbeddedStart:
         confs["spark.sql.warehouse.dir"] = str(directory / "warehouse")
         if ours:
             confs |= engine.log_store_confs(theirs, file)
-        hook.confs = {**confs, **theirs, engine.JAVA_OPTIONS: confs[engine.JAVA_OPTIONS]}
+        of_both = {**engine.extensions(theirs, file), engine.JAVA_OPTIONS: confs[engine.JAVA_OPTIONS]}
+        hook.confs = {**confs, **theirs, **of_both}
 
     def note_crash(self, hook: DeltaCdcSubmitHook) -> None:
         """Delete the archive if the JVM crashed, so that the next one starts without it."""

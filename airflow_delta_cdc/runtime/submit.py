@@ -340,7 +340,8 @@ class SubmitRuntime:
         if self._embedded is not None:
             self._embedded.configure(hook, directory)
         else:
-            hook.confs = {**engine.delta_confs(), **UTC, **hook.confs}
+            extensions = engine.extensions(hook.confs, hook.properties_file)
+            hook.confs = {**engine.delta_confs(), **UTC, **hook.confs, **extensions}
         user_jars, jars = operator.jars or operator.packages, None
         if self._embedded is None and not user_jars and hands_over_jars():
             of_log_store = engine.log_store_confs(hook.confs, hook.properties_file)

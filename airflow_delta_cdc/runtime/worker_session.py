@@ -162,7 +162,7 @@ class WorkerSession:
         from pyspark.sql import SparkSession
 
         os.environ.update(engine.child_environment())
-        everything = {**engine.delta_confs(), **UTC, **own, **self._jars(locations)}
+        everything = {**engine.delta_confs(), **UTC, **own, **engine.extensions(own), **self._jars(locations)}
         return _built(SparkSession.builder.master(hook.master).appName(self._name), everything)
 
     def _operator_confs(self) -> dict[str, str]:

@@ -12,7 +12,8 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 from delta_cdc.api.changes import apply_changes, ingest_changes, read_changes
 from delta_cdc.core.errors import DeltaCdcError, TargetConstraintViolated
 from delta_cdc.core.sql import table
-from delta_cdc.spark.sessions import private_session
+from delta_cdc.spark.meaning import MEANING
+from delta_cdc.spark.sessions import effective, private_session
 from tests.support.engine import session_like
 
 if TYPE_CHECKING:
@@ -35,17 +36,22 @@ THEIRS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "EXCEPTION",
     "spark.sql.legacy.charVarcharAsString": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "false",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
 }
 #: Without ``ansi.enabled``, Spark reads double quotes as those of a text, whatever this conf is.
 QUOTES = {"spark.sql.ansi.enabled": "true", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
 
-#: Expressions whose value one of the confs changes; the last one fails by Spark's defaults.
+#: Expressions whose value one of the confs changes; the last two fail by Spark's defaults.
 EXPRESSIONS = (
     "TIMESTAMP'2026-03-29 02:30:00' = TIMESTAMP'2026-03-29 02:30:00Z'",
     r"'a\td'",
     r"'1' RLIKE '^\\d$'",
     "date_format(TIMESTAMP'2026-03-29 02:30:00.123456Z', 'HH:mm:ss.SSSSSS')",
     "`.*`",
+    "CAST(1.5 AS DECIMAL(30, 10)) * CAST(1.5 AS DECIMAL(30, 10)) / 7",
+    "to_json(map_from_arrays(array(1, 1), array(2, 3)))",
     "CAST('300' AS TINYINT)",
 )
 SELECTED = (
@@ -85,6 +91,15 @@ def test_an_expression_means_the_same(spark: SparkSession, theirs: SparkSession)
     with private_session(theirs) as session:
         assert evaluated(session, '"a"') == expected[-1]
     theirs.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
+
+
+def test_the_values_are_sparks_defaults(spark: SparkSession) -> None:
+    """A session with the defaults need not set one of the confs, which a platform may refuse."""
+    found = effective(session_like(spark), MEANING)
+    unknown = {name for name, value in found.items() if value is None}
+    assert not unknown
+    others = {name: found[name] for name, values in MEANING.items() if found[name] not in values}
+    assert others == type(others)()
 
 
 def test_the_active_session_comes_back(theirs: SparkSession) -> None:
@@ -178,7 +193,9 @@ def test_an_ingest_writes_the_same_rows(spark: SparkSession, theirs: SparkSessio
     assert kept[0] == kept[1] > 0
 
 
-def test_read_changes_has_the_same_columns(spark: SparkSession, theirs: SparkSession, tmp_path: Path) -> None:
+def test_read_changes_has_the_same_columns(
+    spark: SparkSession, theirs: SparkSession, tmp_path: Path, caplog: Any
+) -> None:
     source = str(tmp_path / "source")
     feed = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
     spark.sql(f"CREATE TABLE {table(source)} (id INT, s STRUCT<at: TIMESTAMP>) USING delta {feed}")
@@ -190,3 +207,9 @@ def test_read_changes_has_the_same_columns(spark: SparkSession, theirs: SparkSes
         assert others.schema.simpleString() == ours.schema.simpleString()
         text = ("id", "unix_micros(s.at)")
         assert others.selectExpr(*text).collect() == ours.selectExpr(*text).collect()
+    # The rows belong to the user's session, which evaluates them later: so do the expressions.
+    assert "may mean something else" not in caplog.text
+    for session in (session_like(spark), theirs):
+        read_changes(session, source, starting_version=1, keys=["id"], where="id > 0")
+    (warned,) = [one.getMessage() for one in caplog.records if "may mean something else" in one.getMessage()]
+    assert "spark.sql.ansi.enabled is false, spark.sql.storeAssignmentPolicy is LEGACY" in warned

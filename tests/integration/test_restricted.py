@@ -38,10 +38,10 @@ def restricted(monkeypatch: pytest.MonkeyPatch, allowed: Collection[str]) -> set
     """
     original, read, refused = RuntimeConfig.set, RuntimeConfig.get, set()
 
-    def unreadable(self: RuntimeConfig, key: str, default: Any = None) -> Any:
+    def unreadable(self: RuntimeConfig, key: str, *default: Any) -> Any:
         if key.startswith("spark.databricks.") and key not in (*allowed, LAST_COMMIT):
             raise ValueError(f"[CONFIG_NOT_AVAILABLE] Configuration {key} is not available.")
-        return read(self, key, default)
+        return read(self, key, *default)
 
     def refusing(self: RuntimeConfig, key: str, value: object) -> None:
         if key not in allowed:

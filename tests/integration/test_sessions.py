@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_cdc.core.sql import table
 from delta_cdc.launch.jars import installed_delta
-from delta_cdc.spark.sessions import _STALENESS, asking_java, delta_version, private_session
+from delta_cdc.spark.sessions import _APPEND_ONLY, _STALENESS, asking_java, delta_version, private_session
 from tests.support.engine import session_like
 
 if TYPE_CHECKING:
@@ -36,3 +37,16 @@ def test_no_job_reads_a_table_as_it_was(spark: SparkSession) -> None:
     with private_session(user) as session:
         assert session.conf.get(_STALENESS) == "0"
     assert user.conf.get(_STALENESS) == "1h"
+
+
+def test_a_table_that_a_job_makes_takes_deletes(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever the cluster's default is."""
+    clusters = spark._jsc.sc().conf()
+    clusters.set(_APPEND_ONLY, "true")
+    try:
+        with private_session(spark) as session:
+            session.range(2).write.format("delta").save(str(tmp_path))
+            session.sql(f"DELETE FROM {table(str(tmp_path))} WHERE id = 0")
+            assert session.read.format("delta").load(str(tmp_path)).count() == 1
+    finally:
+        clusters.remove(_APPEND_ONLY)

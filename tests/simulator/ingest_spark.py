@@ -62,7 +62,7 @@ _NAMES = {
     "log__quarantine": list(quarantine.COLUMNS),
 }
 _DELETE = re.compile(
-    r"DELETE FROM delta\.`([^`]+)` WHERE pipeline = '(\w+)' AND seal < (\d+) "
+    r"DELETE FROM delta\.`([^`]+)` WHERE \(pipeline <> '(\w+)' OR seal < (\d+)\) "
     r"AND raw IS NULL AND position\.file IN \((.*)\)"
 )
 _MERGE = re.compile(
@@ -100,7 +100,7 @@ class IngestSession(spark.Session):
             def is_of_file(row: dict[str, Any]) -> bool:
                 return row["raw"] is None and row["position"]["file"] in names
 
-            return self._deleted(uri, pipeline, int(seal), is_of_file)
+            return self._deleted(uri, pipeline, int(seal), is_of_file, of_others=True)
         if (match := _MERGE.fullmatch(text)) is not None:
             uri, view, pipeline, seal = match.groups()
             settled = {value_of((row[RAW], row[POSITION])) for row in self.views[view]}
@@ -114,9 +114,18 @@ class IngestSession(spark.Session):
                 row["userMetadata"] = table.info(row["version"]).get("userMetadata")
         return found
 
-    def _deleted(self, uri: str, pipeline: str, seal: int, matches: Callable[[dict[str, Any]], bool]) -> None:
+    def _deleted(
+        self,
+        uri: str,
+        pipeline: str,
+        seal: int,
+        matches: Callable[[dict[str, Any]], bool],
+        *,
+        of_others: bool = False,
+    ) -> None:
         def is_left(row: Any) -> bool:
-            return bool(row["pipeline"] != pipeline or row["seal"] >= seal or not matches(row))
+            is_earlier = of_others if row["pipeline"] != pipeline else row["seal"] < seal
+            return not (is_earlier and matches(row))
 
         if all(map(is_left, self.rows_of(uri).rows)):
             # Delta commits nothing.

@@ -194,6 +194,24 @@ def test_a_class_path_of_the_users_own_comes_behind_ours(
     assert started.confs[session.CLASS_PATH] == "/mine.jar"
 
 
+def test_extensions_of_the_users_own_come_behind_deltas(
+    started: _Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark loads one list: without Delta's extension, no table can be read."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    delta = session.delta_confs()[session.EXTENSIONS]
+    assert session.extensions({}) == {session.EXTENSIONS: delta}
+    (tmp_path / "spark-defaults.conf").write_text(f"{session.EXTENSIONS} of.Default")
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
+        ({}, f"{delta},of.Default"),
+        ({session.EXTENSIONS: "of.Mine, of.Mine2"}, f"{delta},of.Mine,of.Mine2"),
+        ({session.EXTENSIONS: f"of.Mine,{delta}"}, f"of.Mine,{delta}"),
+    )
+    for given, loaded in cases:
+        session.get_session("a", **given)
+        assert started.confs[session.EXTENSIONS] == loaded
+
+
 def test_options_of_the_launchers_own_file_are_kept(
     started: _Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

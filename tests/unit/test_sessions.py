@@ -85,7 +85,7 @@ class Platform:
         self.values: dict[str, str] = {}
         self._error = error
 
-    def get(self, name: str, default: str | None) -> str | None:
+    def get(self, name: str, default: str | None = None) -> str | None:
         return self.values.get(name, default)
 
     def set(self, name: str, value: str) -> None:

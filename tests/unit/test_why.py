@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.cli import main
-from delta_cdc.core import codec
+from delta_cdc.core import codec, validation
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.why import (
     Answer,
@@ -24,9 +24,14 @@ from delta_cdc.core.why import (
     origins,
     until,
 )
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.why import WhyRequest, plan_why_async
 from tests.support.origins import COLUMNS, as_json, drawn, kept
+from tests.support.tables import KEYED, Tables
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.origins import Event
 
 
@@ -208,3 +213,22 @@ def test_an_erased_key_shows_only_its_hash() -> None:
     assert again == answer
     left = replace(answer, erased=replace(erased, rows=2))
     assert "still has 2 of its rows" in str(left)
+
+
+def test_a_cleaned_log_shows_no_commit_for_older_versions(tmp_path: Path) -> None:
+    """Of the commits that are left, the oldest one need not be the first one that had a version."""
+    tables = Tables.made_in(tmp_path)
+    configuration = validation.described(KEYED)
+    for number, watermark in ((100, 2), (101, 3), (102, 4)):
+        kind = "load" if number == 100 else "apply"
+        start = 0 if number == 100 else watermark
+        tables.sealed(watermark, number, start=start, kind=kind, configuration=configuration)
+    request = WhyRequest(pipeline="p", target=tables.target.uri, key={"id": "1"})
+
+    def applied() -> dict[int, int]:
+        question = run_sync(plan_why_async(request)).outcome
+        return {one: commit.version for one, (commit, _) in run_sync(question._applied([1, 2, 3, 4])).items()}
+
+    assert applied() == {1: 0, 2: 0, 3: 1, 4: 2}
+    tables.target.checkpoint(0)
+    assert applied() == {3: 1, 4: 2}

@@ -21,6 +21,7 @@ from delta_cdc.run.table_arguments import apply_request, ingest_request, pipelin
 from delta_cdc.spark.catalog import delta_detail, target_of
 from delta_cdc.spark.changes import feed, queries, rows
 from delta_cdc.spark.named_errors import named
+from delta_cdc.spark.sessions import other_meaning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -250,6 +251,14 @@ def read_changes(
     for note in plan.notes:
         logger.info(note)
     options = request.options
+    others = other_meaning(spark) if options.where or options.select else {}
+    if others:
+        # The DataFrame belongs to the user's session, which evaluates it later.
+        logger.warning(
+            "where and select may mean something else in this session than in a run, which has Spark's "
+            "defaults: %s",
+            ", ".join(f"{name} is {value}" for name, value in others.items()),
+        )
     if plan.read_ranges:
         folder = folder_for(spark, plan.read_ranges, scratch)
         changed_rows = rows.change_rows(

@@ -126,7 +126,8 @@ def chosen(arguments: argparse.Namespace, *, with_sources: bool = False) -> list
                 raise _no_pair(text)
         names = [*others, *(arguments.pipelines or ())] or None
         found = load(first).chosen(arguments.group, names, with_sources=with_sources)
-        settings = {group.name: connected(arguments, group) for group, _ in found}
+        groups = {group.name: group for group, _ in found}
+        settings = {name: connected(arguments, group) for name, group in groups.items()}
         _note_connections(list(settings.values()))
         return [Chosen(table, group, settings[group.name]) for group, table in found]
     refuse(arguments, ("group",), "without a configuration")

@@ -25,6 +25,9 @@ PUBLISHED = "_published"
 POSITION = "_position"
 #: ``row`` counts from 0 in a file; NULL unless the adapter requests it (its ``needs_rows``).
 POSITION_DDL = "struct<file: string, row: bigint, topic: string, partition: int, offset: bigint>"
+#: Key of the configuration in a seal: the first name of a pipeline that got another one. The positions of a
+#: log's events keep it, because ``last_by`` compares them.
+ORIGIN = "origin"
 
 # -- events: the output of an adapter; RAW and POSITION are passed on ----------------------------
 #: string: one of :data:`delta_cdc.core.adapters.KINDS_OF_EVENTS`; ``ignore`` is counted, not stored.

@@ -149,6 +149,10 @@ class TargetChangedUnderneath(DeltaCdcError):
     """The target was restored or replaced between planning and our commit."""
 
 
+class QuarantineMissing(DeltaCdcError):
+    """The rows that a pipeline has set aside are not beside its target, as after a move of the target."""
+
+
 class PipelineTakenOver(DeltaCdcError):
     """Another pipeline has taken the target over (``take_over_from``)."""
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Suffix of the name of a target's or change log's quarantine.
 QUARANTINE = "__quarantine"
+#: Key of the configuration in a seal: the pipeline has put rows into the quarantine beside its target.
+ASIDE = "set_aside"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,15 @@ def has_key_sql(keys: str, name: str) -> str:
     :param keys: the SQL of the column ``keys``
     """
     return f"map_contains_key({_texts_sql(keys)}, lower({string(name)}))"
+
+
+def other_names_sql(keys: str, names: Sequence[str]) -> str:
+    """Return the SQL of whether a row of a quarantine has a key of other columns, as from before a rename.
+
+    :param keys: the SQL of the column ``keys``
+    :param names: of the key columns now
+    """
+    return " OR ".join(f"NOT {has_key_sql(keys, name)}" for name in names)
 
 
 def _texts_sql(keys: str) -> str:

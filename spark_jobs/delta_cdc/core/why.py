@@ -109,6 +109,7 @@ class Found:
     :param lost: changes that the target does not take
     :param all_changes: False: only the newest changes were read
     :param erased: the key was erased; then there is nothing else of it
+    :param unsearched: number of rows in quarantine whose key has columns of other names
     """
 
     columns: tuple[str, ...]
@@ -117,6 +118,7 @@ class Found:
     lost: tuple[Lost, ...] = ()
     all_changes: bool = True
     erased: Erased | None = None
+    unsearched: int = 0
 
 
 # -- the rule ---------------------------------------------------------------------------------------

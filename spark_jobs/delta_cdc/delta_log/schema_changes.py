@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core import codec
+from delta_cdc.core import char_columns, codec
 from delta_cdc.core.codec import LARGE_TEXT, UnreadableJson
 from delta_cdc.core.properties import COLUMN_MAPPING
 
@@ -77,6 +77,14 @@ def _leaves(struct: dict[str, Any], prefix: tuple[str, ...]) -> Iterator[tuple[s
             yield from _leaves(type_, path)
         else:
             yield path
+
+
+def char_lengths(schema: str) -> dict[str, int]:
+    """Return the lengths of a table's CHAR columns, by lower-case name.
+
+    :param schema: ``metaData.schemaString``
+    """
+    return char_columns.lengths_of(read_schema(schema)["fields"])
 
 
 def recased(before: MetaData, after: MetaData) -> bool:

@@ -27,7 +27,7 @@ from delta_cdc.launch.environment import child_environment, spark_home, submit_b
 from delta_cdc.launch.jars import jar_sets
 from delta_cdc.launch.processes import stop
 from delta_cdc.launch.run_folder import RunFolder, run_folder
-from delta_cdc.launch.session import delta_confs
+from delta_cdc.launch.session import delta_confs, extensions
 from delta_cdc.launch.storage_secrets import write_private
 from delta_cdc.spark.sessions import DELTA_VERSION_QUERY, JAVA_QUERY
 
@@ -282,7 +282,7 @@ class Spark:
         if is_local:
             # On one machine, Spark needs no copies and no public address.
             confs |= dict.fromkeys(("spark.driver.bindAddress", "spark.driver.host"), "127.0.0.1")
-        confs |= self._confs
+        confs |= {**self._confs, **extensions(self._confs)}
         secrets = storage.secrets(beside_environment=True)
         file = write_private(directory / "spark.properties", properties_text({**secrets, **confs}))
         where = ("--driver-class-path", os.pathsep) if is_local else ("--jars", ",")

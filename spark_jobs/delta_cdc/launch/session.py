@@ -14,7 +14,7 @@ import zipfile
 from contextlib import ExitStack
 from importlib.util import MAGIC_NUMBER, source_hash
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.drafts import replacing
 from delta_cdc.core.errors import EnvironmentNotReady
@@ -41,6 +41,8 @@ CLASS_PATH = "spark.driver.extraClassPath"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: Spark puts these before them, on the same command line.
 DEFAULT_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+#: Classes that extend Spark, and Delta's.
+EXTENSIONS, _DELTAS = "spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension"
 #: With it, a user's ``s3://`` is what ``s3a://`` is.
 _S3_SCHEME, _S3_CLASS = "spark.hadoop.fs.s3.impl", "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
@@ -59,9 +61,18 @@ _OPTION_VARIABLES = (*JAVA_OPTION_VARIABLES, "SPARK_SUBMIT_OPTS")
 def delta_confs() -> dict[str, str]:
     """Return the confs with which a Spark session on any cluster supports Delta."""
     return {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        EXTENSIONS: _DELTAS,
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
+
+
+def extensions(confs: Mapping[str, Any], properties_file: str | None = None) -> dict[str, str]:
+    """Return the conf with the user's extensions of Spark, after Delta's if they lack it.
+
+    :param confs: see :func:`~delta_cdc.launch.spark_defaults.spark_default`, as ``properties_file``
+    """
+    names = [name.strip() for name in spark_default(EXTENSIONS, confs, properties_file).split(",")]
+    return {EXTENSIONS: ",".join(filter(None, names if _DELTAS in names else [_DELTAS, *names]))}
 
 
 def embedded_confs(
@@ -172,8 +183,8 @@ def get_session(
     :param jars: False loads no JARs, because the caller provides its own class path
     :param storage_options: options of the object store of the locations, as delta-rs names them; None takes
         those of the environment
-    :param extra: Spark confs. The function appends your class path and your JVM options to its own; if you
-        set none, it appends those of ``spark-defaults.conf``
+    :param extra: Spark confs. The function appends your class path, JVM options and extensions to its own;
+        if you set none, it appends those of ``spark-defaults.conf``
     :raises EnvironmentNotReady: Java is missing or too old, or the JARs cannot be resolved
     """
     places = list(locations)
@@ -203,6 +214,7 @@ def get_session(
             **({_S3_SCHEME: _S3_CLASS} if any(map(is_s3, places)) else {}),
             "spark.sql.warehouse.dir": str(folder.path / "warehouse"),
             **extra,
+            **extensions(extra),
             CLASS_PATH: ours[CLASS_PATH],
             JAVA_OPTIONS: ours[JAVA_OPTIONS],
         }

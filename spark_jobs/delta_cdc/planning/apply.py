@@ -292,6 +292,7 @@ async def _other_sources(observed: Observation[ApplyRequest]) -> tuple[str, ...]
 async def _continued(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
     """Plan the changes after the watermark; if they are unavailable and a policy allows it, a reload."""
     request = observed.request
+    await quarantine.refuse_missing(observed, seal)
     try:
         if request.staging is None:
             return await _from_watermark(await quarantine.resumed(observed), seal)
@@ -326,6 +327,7 @@ async def _reload(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
 
 async def _repair(observed: Observation[ApplyRequest], seal: Seal) -> Plan:
     request = observed.request
+    await quarantine.refuse_missing(observed, seal)
     if not request.repair_quarantined:
         await _refuse_dropped_rules(observed, seal)
     query = query_for(request.options)

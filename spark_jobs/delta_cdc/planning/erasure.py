@@ -6,6 +6,7 @@ Decides from the logs alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from delta_cdc.core import validation
 from delta_cdc.core.erasure import ledger_of
 from delta_cdc.core.errors import (
     ColumnNotFound,
+    DeltaCdcError,
     InvalidConfiguration,
     NotADeltaTable,
     TableNameUnresolved,
@@ -23,6 +25,7 @@ from delta_cdc.core.properties import APPEND_ONLY
 from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.retention import FILE_RETENTION, LOG_RETENTION, milliseconds_of
 from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.delta_log.schema_changes import char_lengths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.consumers import Consumer
 from delta_cdc.planning.maintenance_commits import MOST_COMMITS, backwards
@@ -37,7 +40,14 @@ if TYPE_CHECKING:
     from delta_cdc.delta_log.table import TableState
 
 
+log = logging.getLogger(__name__)
+
 _DAY = 86_400_000
+#: Why an erasure leaves them alone: an open batch that lost rows is read again.
+_SINKS = (
+    "Staging tables of your own sinks: delete the key's rows there after the commit of a batch. An open "
+    "batch that lost rows is read again, with the key if older versions of the source have it."
+)
 
 
 @dataclass(frozen=True)
@@ -146,6 +156,23 @@ def places(flows: Iterable[Flow]) -> list[Place]:
                 others.append(Place(spark_uri(flow.staging), "staging", flow.pipeline, target))
     unique = {place.table: place for place in reversed([*owners, *others])}
     return list(reversed(unique.values()))
+
+
+async def lengths_of_chars(
+    flows: Iterable[Flow], storage_options: dict[str, str] | None = None
+) -> list[dict[str, int]]:
+    """Return the lengths of the CHAR columns of each table that pipelines read (:mod:`core.char_columns`).
+
+    A source that cannot be read has no column: it may be gone, and the erasure does not need it.
+    """
+    found: list[dict[str, int]] = []
+    for table in sorted({table for flow in flows if (table := flow.reads and _canonical(flow.reads))}):
+        try:
+            state = await DeltaLog(table, storage_options).snapshot()
+            found.append(char_lengths(state.schema_string))
+        except DeltaCdcError as error:
+            log.info("no CHAR column of %s is known: %s", table, error.message)
+    return [lengths for lengths in found if lengths]
 
 
 # -- the plan of one table --------------------------------------------------------------------------
@@ -273,6 +300,7 @@ def outside_reach(flows: Sequence[Flow]) -> list[str]:
         *found,
         "Copies: backups, clones, exports, replicas of the storage, and the older versions that it keeps.",
         "Consumers that are not in the configuration, and the tables that they write.",
+        _SINKS,
         "Logs of Spark and Airflow, and Airflow's database, which has the arguments of its runs.",
         "Samples of differences between a target and its shadow, in the log of the shadow and in XComs.",
         f"The ledgers keep a keyed hash of the key, and not the key: {ledgers}.",

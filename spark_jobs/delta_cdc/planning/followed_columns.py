@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 _FREE_NAME = "rename or drop the target's column, then run again"
 _RELOAD = "apply up to version {before} (ending_version), then load a new target from the table as it is now."
 
+#: What to do if a repair cannot read changes of before a change of columns.
+REPAIR_AFTER = 'repair a range after that change, or compare all keys with mode="reload".'
+
 
 @dataclass(frozen=True)
 class FollowedColumns:
@@ -327,7 +330,7 @@ async def refuse_other_columns(observed: Observation[Any], last: int) -> None:
             raise SchemaChangeInRange(
                 f"The changes of {observed.log.uri} up to version {last} cannot be read with the columns of "
                 f"the watermark {seal.watermark.version}: column {change}.",
-                remedy='repair a range after that change, or compare all keys with mode="reload".',
+                remedy=REPAIR_AFTER,
             )
 
 

@@ -18,6 +18,7 @@ from delta_cdc.core.errors import (
     NotAppendOnly,
     RangeNotContiguous,
     RangeTooLong,
+    SchemaChangeInRange,
     SourceHistoryChanged,
     SourceTableReplaced,
     VersionsExpired,
@@ -345,12 +346,26 @@ async def _read(
     if not any(commit.changes_data for commit in commits):
         text = f"No commit in versions {first}-{last} of {observed.source.uri} changes data."
         return ranges.Nothing(ranges.ended(observed.source, commits[-1]), (text,))
-    followed = await followed_columns.check(observed.log, commits)
+    try:
+        followed = await followed_columns.check(observed.log, commits)
+    except SchemaChangeInRange as error:
+        raise SchemaChangeInRange(error.message, remedy=_after_change(observed.request)) from error
     await followed_columns.refuse_other_columns(observed, last)
     notes = followed.notes
     chosen = ranges.Chosen(commits, await observed.at(last), notes, arrivals)
     steps, step_notes = await ranges.steps(observed, chosen, query, number=0, one_by_one=one_by_one)
     return steps, (*notes, *step_notes)
+
+
+def _after_change(request: ApplyRequest) -> str:
+    """Return what to do if the range of a repair has a change of columns: one step reads one side of it."""
+    if not request.repair_quarantined:
+        return followed_columns.REPAIR_AFTER
+    return (
+        "set starting_version to a version after that change; older rows stay in quarantine. Then compare "
+        'all keys with mode="reload", which writes their newest rows without the history between, and delete '
+        "the older rows from the quarantine (commit_version)."
+    )
 
 
 def _in_history(observed: Observation[Any], seal: Seal, first: int) -> int:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from delta_cdc.core.change_log import ORIGIN
 from delta_cdc.core.concurrency import both
 from delta_cdc.core.errors import (
     InvalidConfiguration,
@@ -335,6 +336,7 @@ async def _with_takeover(observed: Observation[R], target: DeltaLog, name: str) 
         # Older seals of the other pipeline have an older watermark.
         seal, other = replace(own, successor=None), replace(recorded, next_number=other.next_number)
     assert seal is not None
+    seal = replace(seal, state=replace(seal.state, configuration={ORIGIN: name, **seal.state.configuration}))
     if seal.successor is not None and seal.successor != pipeline:
         raise PipelineTakenOver(
             f"Pipeline {seal.successor} already took over the target {recorded.target.uri} from {name}.",

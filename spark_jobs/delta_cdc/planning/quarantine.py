@@ -7,8 +7,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from delta_cdc.core.errors import NotADeltaTable, TableNotFound
-from delta_cdc.core.quarantine import NULL_KEY, Held, quarantine_of
+from delta_cdc.core.errors import NotADeltaTable, QuarantineMissing, TableNotFound
+from delta_cdc.core.quarantine import ASIDE, NULL_KEY, Held, quarantine_of
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.watermark import app_id, refused_id
@@ -91,6 +91,37 @@ async def state_of(log: DeltaLog) -> TableState | None:
         if await log.left_over():
             return None
         raise
+
+
+async def missing(
+    seal: Seal, target: str, storage_options: dict[str, str] | None = None
+) -> QuarantineMissing | None:
+    """Return why the rows that a pipeline has set aside are not where a run looks for them; None if they are.
+
+    :param seal: the pipeline's newest seal
+    :param target: location of the target
+    """
+    beside = quarantine_of(target)
+    is_known = bool(seal.state.configuration.get(ASIDE))
+    if not is_known or await state_of(DeltaLog(beside, storage_options)) is not None:
+        return None
+    return QuarantineMissing(
+        f"Pipeline {seal.pipeline} has set rows of {canonical_uri(target)} aside, and there is no table "
+        f"{canonical_uri(beside)}.",
+        remedy="if the target was moved, move its quarantine beside it, under this name. If these rows are "
+        'given up, run once with mode="reload" (or "reset"), which sets rows aside again.',
+    )
+
+
+async def refuse_missing(observed: Observation[ApplyRequest], seal: Seal) -> None:
+    """Refuse to go on beside an empty place: a new quarantine there would hide that the old one is elsewhere.
+
+    :raises QuarantineMissing: names the place
+    """
+    request = observed.request
+    error = await missing(seal, request.target, request.storage_options)
+    if error is not None:
+        raise error
 
 
 async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:

@@ -557,7 +557,7 @@ def restored_to(log: DeltaLog, restore: Commit) -> int:
 async def _undone_repair(history: History, state: TableState, pipeline: str, undone: range) -> str | None:
     """Return a note on the newest repair that a RESTORE undid, with what a person does about it.
 
-    A repair deletes from the quarantine what it has repaired. The watermark does not show that it is undone.
+    A step deletes from the quarantine what it has repaired. The watermark does not show that it is undone.
 
     :param undone: the versions that the RESTORE undid
     """
@@ -565,10 +565,10 @@ async def _undone_repair(history: History, state: TableState, pipeline: str, und
     try:
         async for commit in Back(history, undone.stop - 1, after):
             seal = seal_of(commit, pipeline)
-            if seal is not None and seal.step.kind == "repair":
+            if seal is not None and (seal.step.kind == "repair" or seal.step.counts.get("settled")):
                 return (
-                    f"This undid the repair in version {commit.version} of {state.uri}. Rows that the repair "
-                    "took from the quarantine are in neither table now: run once with mode='reload'; or "
+                    f"This undid the {seal.step.kind} in version {commit.version} of {state.uri}. Rows that "
+                    "it took from the quarantine are in neither table now: run once with mode='reload'; or "
                     "RESTORE the quarantine, too, and repair again."
                 )
     except (CorruptLog, LogLineTooLong, LogTooLarge) as error:

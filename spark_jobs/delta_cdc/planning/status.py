@@ -25,7 +25,7 @@ from delta_cdc.core.watermark import app_id
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import preconditions
 from delta_cdc.planning.ingest_status import IngestStatus, ingest_status, is_ingested
-from delta_cdc.planning.quarantine import rows_held
+from delta_cdc.planning.quarantine import missing, rows_held
 from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.shadow import comparisons
 from delta_cdc.planning.staging import arrived
@@ -194,7 +194,7 @@ async def status_async(
         return await _ingested(log.uri, pipeline, recorded, storage_options, now)
     seal = recorded.seal if recorded is not None else None
     if once and recorded is not None and seal is not None:
-        return await _with_quarantine(_loaded_once(pipeline, recorded, seal, now), storage_options)
+        return await _with_quarantine(_loaded_once(pipeline, recorded, seal, now), seal, storage_options)
     source_location = source or (seal.source_uri if seal is not None else None)
     source_log = DeltaLog(source_location, storage_options) if source_location is not None else None
     try:
@@ -223,15 +223,20 @@ async def status_async(
             findings=(f"{log.uri}: {state_text}; the next run of {pipeline} loads it.",),
         )
     status = await _compared(source_log, state, recorded, seal, now)
-    status = await _with_quarantine(status, storage_options)
+    status = await _with_quarantine(status, seal, storage_options)
     found = await comparisons(log, None, pipeline)
     return replace(status, shadow=Agreement.of(found)) if found else status
 
 
-async def _with_quarantine(status: Status, storage_options: dict[str, str] | None) -> Status:
+async def _with_quarantine(
+    status: Status, seal: Seal | None, storage_options: dict[str, str] | None
+) -> Status:
     """Return a status with the number of rows in the quarantine of its table."""
     quarantine = quarantine_of(status.target)
     try:
+        lost = await missing(seal, status.target, storage_options) if seal is not None else None
+        if lost is not None:
+            return replace(status, findings=(*status.findings, f"{lost}"))
         rows = await rows_held(quarantine, status.pipeline, storage_options)
     except (DeltaCdcError, FileNotFoundError) as error:
         # The pipeline itself is as it is.
@@ -273,7 +278,7 @@ async def _ingested(
         ingest=ingest,
         **_written(recorded),
     )
-    return await _with_quarantine(status, storage_options)
+    return await _with_quarantine(status, seal, storage_options)
 
 
 def _written(recorded: RecordedWatermark) -> dict[str, Any]:

@@ -62,6 +62,7 @@ from delta_cdc.planning.erased_keys import left_out
 from delta_cdc.planning.maintenance_commits import backwards, foreign_commits
 from delta_cdc.planning.observe import Observation
 from delta_cdc.planning.plan import JobPlan
+from delta_cdc.planning.quarantine import missing
 from delta_cdc.planning.reconcile import WatermarkBackup, reconcile_async
 
 if TYPE_CHECKING:
@@ -207,7 +208,11 @@ async def _sealed(
         f"version {recorded.commit.version}" if recorded.commit is not None else "a version that was cleaned"
     )
     seal_text = f"seal {seal.number} in {place} of {recorded.target.uri}: {seal.reach}."
-    checks = [ok(SEAL, " ".join([*recorded.notes, seal_text])), await _backup_check(request, recorded, seal)]
+    of_seal = ok(SEAL, " ".join([*recorded.notes, seal_text]))
+    lost = await missing(seal, request.target, request.storage_options)
+    if lost is not None:
+        of_seal = finding(SEAL, f"{of_seal.detail} {lost.message}", lost.remedy)
+    checks = [of_seal, await _backup_check(request, recorded, seal)]
     if "keys" not in seal.state.configuration:
         # A change log that is filled from files or topics, or a staging table.
         reason_text = f"pipeline {seal.pipeline} does not fill the target of an apply"

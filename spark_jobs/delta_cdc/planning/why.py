@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core import why
+from delta_cdc.core.char_columns import spellings_of
 from delta_cdc.core.erasure import ledger_of
 from delta_cdc.core.errors import (
     ChangeFeedDisabled,
@@ -31,15 +32,18 @@ from delta_cdc.core.quarantine import quarantine_of
 from delta_cdc.core.reserved_columns import NAMING, SPARSE
 from delta_cdc.core.rules import check_pipeline
 from delta_cdc.core.spec import WhySpec
+from delta_cdc.core.sql_tokens import bare
 from delta_cdc.core.steps import Keys, Step
+from delta_cdc.core.text_table import plural
 from delta_cdc.core.times import epoch_ms
 from delta_cdc.core.uris import spark_uri
 from delta_cdc.core.validation import described, options_of
+from delta_cdc.delta_log.schema_changes import char_lengths
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning import appended_events, followed_columns, preconditions, read_methods
 from delta_cdc.planning.maintenance_commits import foreign_commits, in_effect
 from delta_cdc.planning.plan import JobPlan, readable
-from delta_cdc.planning.quarantine import state_of
+from delta_cdc.planning.quarantine import missing, state_of
 from delta_cdc.planning.reconcile import reconcile_async
 from delta_cdc.planning.seal_chain import any_seal_of, seal_of
 from delta_cdc.planning.size import table_size
@@ -65,6 +69,8 @@ _NAMED = 3
 _UNSHOWN = ("partition_by", *NAMING, *SPARSE, "keys", "source_kind", "stored_as_scd_type")
 #: Options of a pipeline that no seal records, and that decide which events count.
 POLICIES = ("on_conflict", "on_invalid", "on_late")
+#: Kinds of steps that write all rows.
+_WHOLE = ("load", "reset", "baseline")
 #: Why changes cannot be read: a shorter range may be readable.
 _UNREADABLE = (
     ChangeFeedDisabled,
@@ -122,6 +128,7 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
     await preconditions.check_identity(source, newest, seal)
     watermark = seal.watermark.version
     at = newest if watermark == newest.version else await source.snapshot(max(watermark, 0))
+    key = _stored(key, options, at)
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     ranges: tuple[ReadRange, ...] = ()
     first = 0
@@ -143,6 +150,8 @@ async def plan_why_async(request: WhyRequest, *, now_ms: int | None = None) -> J
         await state_of(DeltaLog(uri, request.storage_options)) if is_read else None
         for uri, is_read in ((quarantine_uri, True), (records_uri, options.takes_events))
     ]
+    lost = await missing(seal, request.target, request.storage_options)
+    notes = notes if lost is None else (*notes, lost.message)
     # Also an older version of the target must not show a key that was erased since.
     ledger = ledger_of(request.target)
     remembered = await state_of(DeltaLog(ledger, request.storage_options))
@@ -238,6 +247,18 @@ def _key(request: WhyRequest, options: ApplyOptions, uri: str) -> dict[str, str]
             argument="key",
         )
     return {wanted[name]: given[name] for name in wanted}
+
+
+def _stored(key: dict[str, str], options: ApplyOptions, source: TableState) -> dict[str, str]:
+    """Return a key as the target has it: that of a CHAR column of the source ends with blanks."""
+    names = {bare(one).lower() for one in options.select}
+    is_whole = not names or "*" in names
+    lengths = {
+        name: length
+        for name, length in char_lengths(source.schema_string).items()
+        if is_whole or name in names
+    }
+    return spellings_of(key, [lengths])[-1]
 
 
 # -- the changes of a feed ----------------------------------------------------------------------------
@@ -361,6 +382,11 @@ class Question:
         notes = [*self.notes]
         if not found.all_changes:
             notes.append("The key has more changes than one answer shows; the oldest were left out.")
+        if found.unsearched:
+            notes.append(
+                f"{plural(found.unsearched, 'row')} of {quarantine_of(self.request.target)} may be of this "
+                "key: they have key columns of other names."
+            )
         if any(origin is None for _, origins in sets for origin in origins):
             notes.append(await self._other_writers())
         return why.Answer(
@@ -426,15 +452,17 @@ class Question:
         found: dict[int, tuple[Commit, Seal]] = {}
         if not versions:
             return found
-        table = self.seal.watermark.table_id
+        table, lowest = self.seal.watermark.table_id, 0
         async for commit in in_effect(self.log, self.target.version):
             seal = any_seal_of(commit)
             if seal is None or seal.state.applied_to is None or seal.state.applied_to.table_id != table:
                 continue
-            found |= {one: (commit, seal) for one in versions if one <= seal.watermark.version}
-            if seal.watermark.version < versions[0] or seal.step.kind in ("load", "reset", "baseline"):
+            lowest = seal.watermark.version
+            found |= {one: (commit, seal) for one in versions if one <= lowest}
+            if lowest < versions[0] or seal.step.kind in _WHOLE:
                 break
-        return found
+        # A cleaned log does not show which commit was the first one with a version of before its oldest seal.
+        return {one: of for one, of in found.items() if one > lowest or _takes(of[1], one)}
 
     async def _other_writers(self) -> str:
         """Return a sentence about commits of the target that no pipeline made."""
@@ -483,6 +511,12 @@ class Question:
             policies={},
             at=str(self.seal.watermark.version),
         )
+
+
+def _takes(seal: Seal, version: int) -> bool:
+    """Return whether the commit of a seal applied a version itself, and not an earlier one."""
+    step = seal.step
+    return step.kind in _WHOLE or (step.kind == "apply" and step.starting_version <= version)
 
 
 def _ends(row: TargetRow, changes: Sequence[Change]) -> tuple[Change | None, Change | None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.char_columns import spellings_of
 from delta_cdc.core.errors import DeltaCdcError, VacuumWouldLose
 from delta_cdc.core.spec import EraseSpec, OptimizeSpec, VacuumSpec
 from delta_cdc.core.text_table import grid
@@ -45,8 +46,8 @@ class Erasure:
 
 
 _NO_ROW = (
-    "No row has this key: it was erased before, or the tables write it in another way, as a CHAR column, "
-    "whose values end with blanks."
+    "No row has this key: it was erased before, or the tables write it in another way, as those of a CHAR "
+    "column, whose values end with blanks, if its source is not named or cannot be read."
 )
 
 
@@ -89,6 +90,9 @@ def run(
 
     :param execute: runs a batch in a Spark application
     """
+    lengths = run_sync(erasure.lengths_of_chars(work.flows, storage_options))
+    keys = tuple(one for key in work.keys for one in spellings_of(key, lengths))
+    work = replace(work, keys=keys)
     places = {place.table: place for place in erasure.places(work.flows)}
     owners = [table for table, place in places.items() if place.remembers]
     rows: dict[str, dict[str, Any]] = {}

@@ -35,6 +35,17 @@ from delta_cdc.spark.sessions import is_lost, restriction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_DELTA_REMEDY = (
+    "start Spark with the confs spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension (beside others "
+    "in a list) and spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog."
+)
+#: What Spark says of a table's path if its current catalog is not Delta's.
+_NO_PATHS = "DIRECT_QUERY] Unsupported data source type for direct query on files: delta"
+_PATHS_REMEDY = (
+    "set the conf spark.sql.defaultCatalog=spark_catalog for this job: the current catalog does not know "
+    "tables by their paths. Then give names in other catalogs with all three parts."
+)
+
 #: Error classes of Delta and Spark -> our name and remedy. First match wins.
 _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
     (
@@ -46,6 +57,16 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         ("DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta", "Cannot find catalog plugin class"),
         EnvironmentNotReady,
         "put Delta's JARs on the class path of Spark's driver: delta-cdc jars lists them.",
+    ),
+    (
+        ("Table does not support reads: delta", "DELTA_CONFIGURE_SPARK_SESSION"),
+        EnvironmentNotReady,
+        _DELTA_REMEDY,
+    ),
+    (
+        (_NO_PATHS,),
+        EnvironmentNotReady,
+        _PATHS_REMEDY,
     ),
     (
         ("(Permission denied)", "java.nio.file.AccessDeniedException", "AccessControlException"),
@@ -119,8 +140,9 @@ def named(error: Exception, place: str) -> DeltaCdcError:
         return SparkServerLost(
             f"{place}: the connection to the Spark Connect server was lost, or its session is gone "
             f"({reason(first)}).",
-            remedy="retry. The next try finds a commit in the table's log, and continues from there. The "
-            "server's own log shows why the server stopped.",
+            remedy="retry; with a session of your own, retry with a new one "
+            "(SparkSession.builder.remote(…).create()). The next try finds a commit in the table's log, and "
+            "continues from there. The server's own log shows why the server stopped.",
         )
     raised = named_in_plan(error)
     if raised is not None:

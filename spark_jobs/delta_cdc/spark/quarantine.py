@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
-from delta_cdc.core.quarantine import key_text_sql, quarantine_of
+from delta_cdc.core.quarantine import key_text_sql, other_names_sql, quarantine_of
 from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.spellings import folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
@@ -101,9 +101,10 @@ def _table_rows(frame: DataFrame, **values: Column) -> DataFrame:
     )
 
 
-def rows_of(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
+def rows_of(session: SparkSession, uri: str, pipeline: str | None) -> DataFrame:
     """Return the rows of a pipeline in the quarantine.
 
+    :param pipeline: None: the rows of all pipelines
     :raises TargetSchemaClash: the table is not a quarantine
     """
     table_rows = session.read.format("delta").load(uri)
@@ -114,7 +115,7 @@ def rows_of(session: SparkSession, uri: str, pipeline: str) -> DataFrame:
             f"{uri} is no quarantine table: it has no column {', '.join(missing)}.",
             remedy="move that table away; the next run creates the quarantine.",
         )
-    return table_rows.where(F.col("pipeline") == pipeline)
+    return table_rows if pipeline is None else table_rows.where(F.col("pipeline") == pipeline)
 
 
 def _write_sealed(
@@ -206,6 +207,76 @@ def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
     return found
 
 
+def may_hold(context: StepContext) -> bool:
+    """Return whether the quarantine may have rows of a step, which then keeps each row of the source."""
+    step = context.step
+    if context.options.quarantines or step.read.quarantined:
+        return True
+    # Earlier options may have set rows aside.
+    computes_again = step.kind in ("repair", "reload", "reset") and not context.only_compares
+    return computes_again and catalog.has_table(context.session, _uri_of(context.spec))
+
+
+def settle(context: StepContext, valid: DataFrame, shape: Shape) -> None:
+    """Note the rows in quarantine that a step computes again and does not set aside.
+
+    They leave the quarantine after the commit (:func:`forget_settled`), so that no row is in both tables. A
+    replay takes all rows of its keys from the quarantine.
+
+    :param valid: valid events or rows of keys that the step computes again, with the row of the source
+    """
+    spec, step = context.spec, context.step
+    kind = valid.schema[SOURCE_ROW].dataType if SOURCE_ROW in valid.columns else None
+    has_rows = bool(shape.keys) and isinstance(kind, T.StructType)
+    if not has_rows or context.only_compares or step.read.quarantined:
+        return
+    uri = _uri_of(spec)
+    if not catalog.has_table(context.session, uri):
+        return
+    if states.AFTER in valid.columns:
+        # A delete has the row that it deletes.
+        valid = valid.where(F.col(states.AFTER).isNotNull())
+    earlier = f"seal < {step.seal_number} AND reason <> {string(NULL_KEY)}"
+    held = rows_of(context.session, uri, spec.pipeline).where(earlier).select(*_IDENTITY)
+    names = [f"{PLAN_PREFIX}{name}" for name in _IDENTITY]
+    theirs = [one.alias(name) for one, name in zip(_identity(*map(F.col, _IDENTITY)), names, strict=True)]
+    own = [one.alias(name) for one, name in zip(_identity_of(valid, shape), names, strict=True)]
+    on = [F.col(f"held.{name}").eqNullSafe(F.col(f"valid.{name}")) for name in names]
+    held = held.select(*_IDENTITY, *theirs).alias("held")
+    found = held.join(valid.select(*own).alias("valid"), on, "left_semi")
+    settled = found.select(*_IDENTITY).distinct().localCheckpoint()
+    number = settled.count()
+    context.count(settled=number)
+    if number:
+        context.settled = settled if context.settled is None else context.settled.unionByName(settled)
+
+
+def forget_settled(session: SparkSession, spec: ApplySpec, step: Step, settled: DataFrame) -> None:
+    """Delete the rows of earlier steps that a step has written into the target (:func:`settle`)."""
+    same = [f"q.{name} <=> s.{name}" for name in _IDENTITY]
+    condition = " AND ".join([f"q.reason <> {string(NULL_KEY)}", *same])
+    _delete_matching(session, _uri_of(spec), spec.pipeline, step.seal_number, settled, condition)
+
+
+def _delete_matching(
+    session: SparkSession, uri: str, pipeline: str, below_seal: int, settled: DataFrame, condition: str
+) -> None:
+    """Delete the rows of a pipeline that match a row of ``settled``.
+
+    :param condition: SQL over the aliases ``q`` of the quarantine and ``s``
+    """
+    view = f"{_SETTLED}_{below_seal}"
+    settled.distinct().createOrReplaceTempView(view)
+    try:
+        session.sql(
+            f"MERGE INTO {table(uri)} AS q USING {quote(view)} AS s "
+            f"ON q.pipeline = {string(pipeline)} AND q.seal < {below_seal} AND {condition} "
+            "WHEN MATCHED THEN DELETE"
+        )
+    finally:
+        session.catalog.dropTempView(view)
+
+
 def _identity(keys: Column, raw: Column) -> tuple[Column, ...]:
     """Return what identifies a row: key and values, without NULLs, and whatever the case of their columns.
 
@@ -272,9 +343,13 @@ def _held(context: StepContext) -> DataFrame | None:
 
 def _is_held(events: DataFrame, shape: Shape) -> list[Column]:
     """Return whether an event (``events``) is the same as a row in quarantine (``held``)."""
+    return _same(_identity_of(events, shape), [F.col(f"held.{name}") for name in _IDENTITY])
+
+
+def _identity_of(events: DataFrame, shape: Shape) -> tuple[Column, ...]:
+    """Return what identifies an event, or a row of a snapshot, with the row of the source."""
     texts = [_key_text(F.col(quote(key)), events.schema[key].dataType).alias(key) for key in shape.keys]
-    identity = (F.to_json(F.struct(*texts), AS_JSON), F.to_json(F.col(SOURCE_ROW), AS_JSON))
-    return _same(_identity(*identity), [F.col(f"held.{name}") for name in _IDENTITY])
+    return _identity(F.to_json(F.struct(*texts), AS_JSON), F.to_json(F.col(SOURCE_ROW), AS_JSON))
 
 
 def rows(
@@ -479,6 +554,23 @@ def count_left(context: StepContext, shape: Shape) -> None:
         )
 
 
+def count_renamed(context: StepContext, shape: Shape) -> None:
+    """Count the rows that a replay cannot select, because their key has other columns, and log what to do."""
+    spec = context.spec
+    others = other_names_sql("keys", shape.keys)
+    found = rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(others)
+    number = found.count()
+    context.count(quarantined=number)
+    if number:
+        names = ", ".join(found.selectExpr("array_join(json_object_keys(keys), ', ')").first() or ())
+        log.warning(
+            "%d row(s) stay in %s: their key has the columns %s, and the key is %s now. If a column got "
+            "another name, correct it there by UPDATE delta.`%s` SET keys = replace(keys, "
+            "'\"<old name>\":', '\"<new name>\":'), then replay again",
+            *(number, spec.quarantine_uri, names, ", ".join(shape.keys), spec.quarantine_uri),
+        )
+
+
 def forget(
     session: SparkSession,
     uri: str,
@@ -486,25 +578,23 @@ def forget(
     below_seal: int,
     since: int | None = None,
     *,
+    keys: Sequence[str] = (),
     unless: str | None = None,
 ) -> None:
     """Delete the replayed rows: those with a key whose seal is below ``below_seal``.
 
+    :param keys: the key columns; a row without a value of one was not replayed (:func:`keys_of`)
     :param since: the version since which rows were applied again; None: all were
     :param unless: which rows the replay left, see :func:`out_of_reach`
     """
     replayed = f"reason <> {string(NULL_KEY)}"
+    replayed += "".join(f" AND {key_text_sql('keys', key)} IS NOT NULL" for key in keys)
     if since is not None:
         replayed += f" AND commit_version >= {since}"
     if unless is not None:
         replayed += f" AND NOT {unless}"
-    _delete(session, uri, pipeline, below_seal, replayed)
-
-
-def _delete(session: SparkSession, uri: str, pipeline: str, below_seal: int, condition: str) -> None:
     session.sql(
-        f"DELETE FROM {table(uri)} WHERE pipeline = {string(pipeline)} AND seal < {below_seal} "
-        f"AND {condition}"
+        f"DELETE FROM {table(uri)} WHERE pipeline = {string(pipeline)} AND seal < {below_seal} AND {replayed}"
     )
 
 
@@ -521,12 +611,15 @@ def file_rejects(session: SparkSession, files: Sequence[tuple[SourceFile, str]])
 
 
 def new(session: SparkSession, spec: IngestSpec, rejects: DataFrame) -> DataFrame:
-    """Return the rejects that the quarantine does not have yet, from an earlier delivery or a void batch."""
+    """Return the rejects that the quarantine does not have yet, from an earlier delivery or a void batch.
+
+    A file or offset that another pipeline took into the same log, as under an earlier name, comes again, too.
+    """
     flag = redelivery.flagged(spec)
     may_be_held = flag is not None or spec.step.configuration.get("void")
     if not (may_be_held and catalog.has_table(session, spec.quarantine_uri)):
         return rejects
-    quarantined = _records(session, spec).where(F.col("seal") < spec.step.seal_number)
+    quarantined = _records(session, spec, of_all=True).where(_earlier_sql(spec))
     void_records = quarantined.where(_is_void(spec))
     if flag is None:
         return rejects if void_records.isEmpty() else _beyond(rejects, void_records, exact=bool(spec.offsets))
@@ -576,26 +669,35 @@ def _beyond(rejects: DataFrame, quarantined: DataFrame, *, exact: bool) -> DataF
     return redelivery.beyond(rejects, quarantined, key, key)
 
 
-def _records(session: SparkSession, spec: IngestSpec) -> DataFrame:
-    """Return this pipeline's records: RAW, POSITION, PUBLISHED, the reason and ``seal``.
+def _records(session: SparkSession, spec: IngestSpec, *, of_all: bool = False) -> DataFrame:
+    """Return this pipeline's records: RAW, POSITION, PUBLISHED, the reason, ``pipeline`` and ``seal``.
 
     The records of void batches stay: a RESTORE undid these batches, or their log was dropped, and their files
     may be gone. Their unreadable files are left out, because they are ingested again.
+
+    :param of_all: also those of other pipelines
     """
-    table_rows = rows_of(session, spec.quarantine_uri, spec.pipeline)
+    table_rows = rows_of(session, spec.quarantine_uri, None if of_all else spec.pipeline)
     return table_rows.where(F.col("raw").isNotNull() | ~_is_void(spec)).select(
         F.col("raw").alias(RAW),
         F.col("position").alias(POSITION),
         F.col("quarantined_at").alias(PUBLISHED),
         REASON,
+        "pipeline",
         "seal",
     )
 
 
 def _is_void(spec: IngestSpec) -> Column:
-    """Return whether a row is of a batch that was undone, or never reached the log."""
+    """Return whether a row is of a batch of this pipeline that was undone, or never reached the log."""
     ranges = spec.step.configuration.get("void", ())
-    return reduce(or_, (F.col("seal").between(first, last) for first, last in ranges), F.lit(False))
+    is_within = reduce(or_, (F.col("seal").between(first, last) for first, last in ranges), F.lit(False))
+    return is_within & (F.col("pipeline") == spec.pipeline)
+
+
+def _earlier_sql(spec: IngestSpec) -> str:
+    """Return the SQL of whether a row is of an earlier batch, or of another pipeline (with other numbers)."""
+    return f"(pipeline <> {string(spec.pipeline)} OR seal < {spec.step.seal_number})"
 
 
 def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame | None:
@@ -619,25 +721,18 @@ def forget_records(session: SparkSession, spec: IngestSpec, settled: DataFrame) 
 
     :param settled: RAW and POSITION
     """
-    view = f"{_SETTLED}_{spec.step.seal_number}"
-    settled.distinct().createOrReplaceTempView(view)
-    try:
-        session.sql(
-            f"MERGE INTO {table(spec.quarantine_uri)} AS q USING {quote(view)} AS s "
-            f"ON q.pipeline = {string(spec.pipeline)} AND q.seal < {spec.step.seal_number} "
-            f"AND q.raw = s.{quote(RAW)} AND q.position <=> s.{quote(POSITION)} "
-            "WHEN MATCHED THEN DELETE"
-        )
-    finally:
-        session.catalog.dropTempView(view)
+    same = f"q.raw = s.{quote(RAW)} AND q.position <=> s.{quote(POSITION)}"
+    _delete_matching(session, spec.quarantine_uri, spec.pipeline, spec.step.seal_number, settled, same)
 
 
 def forget_files(session: SparkSession, spec: IngestSpec, files: Sequence[str]) -> None:
     """Delete the rows of files that were unreadable in an earlier delivery and are readable now."""
     if files and catalog.has_table(session, spec.quarantine_uri):
         file_list = ", ".join(map(string, files))
-        condition = f"raw IS NULL AND position.file IN ({file_list})"
-        _delete(session, spec.quarantine_uri, spec.pipeline, spec.step.seal_number, condition)
+        session.sql(
+            f"DELETE FROM {table(spec.quarantine_uri)} "
+            f"WHERE {_earlier_sql(spec)} AND raw IS NULL AND position.file IN ({file_list})"
+        )
 
 
 def spelled(

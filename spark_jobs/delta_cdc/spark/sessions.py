@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import pyspark
@@ -19,11 +20,14 @@ from delta_cdc.core.errors import EnvironmentNotReady, SparkRestricted, Versions
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spark_versions import CONNECT_SINCE, release
 from delta_cdc.core.sql import string
+from delta_cdc.spark.meaning import MEANING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 #: Conf in which Delta stores the version that a session committed last.
 LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
@@ -34,26 +38,6 @@ _CONFS = {
     "spark.sql.session.timeZone": "UTC",
     # ${env:…} in a key, a column name or a path is plain text, not a variable.
     "spark.sql.variable.substitute": "false",
-}
-#: Confs that decide what an expression means, how a value gets another type, and how it is written, with the
-#: values that give the rows of Spark's defaults; the first one is set if the session has none of them. A
-#: cluster or a user may have others: an overflow would be NULL or another number, a time would lose digits.
-_MEANING = {
-    "spark.sql.ansi.enabled": ("true",),
-    "spark.sql.storeAssignmentPolicy": ("ANSI",),
-    "spark.sql.caseSensitive": ("false",),
-    "spark.sql.timestampType": ("TIMESTAMP_LTZ",),
-    # The older formatter knows milliseconds only, and writes them as if they were microseconds.
-    "spark.sql.legacy.timeParserPolicy": ("CORRECTED",),
-    "spark.sql.parser.escapedStringLiterals": ("false",),
-    "spark.sql.parser.quotedRegexColumnNames": ("false",),
-    "spark.sql.ansi.doubleQuotedIdentifiers": ("false",),
-    "spark.sql.legacy.charVarcharAsString": ("false",),
-    "spark.sql.sources.partitionOverwriteMode": ("STATIC",),
-    "spark.sql.parquet.outputTimestampType": ("TIMESTAMP_MICROS", "INT96"),
-    # In the older calendar, which only Spark reads as such.
-    "spark.sql.parquet.datetimeRebaseModeInWrite": ("CORRECTED",),
-    "spark.sql.parquet.int96RebaseModeInWrite": ("CORRECTED",),
 }
 #: Without these, work takes longer and gives the same rows.
 _FASTER = {
@@ -73,6 +57,16 @@ SCHEMA_AS_OF = {
 
 #: Conf by which Delta may read a table as it was before another program's commit.
 _STALENESS = "spark.databricks.delta.stalenessLimit"
+#: Conf by which new tables refuse an update or a delete. A target or staging table needs both.
+_APPEND_ONLY = "spark.databricks.delta.properties.defaults.appendOnly"
+#: The values of these confs in a private session, if the user's session has any. They are Delta's: before its
+#: classes are loaded, Spark does not know them, nor their defaults.
+_OF_DELTA = {_STALENESS: "0", _APPEND_ONLY: "false"}
+
+#: Conf by which Spark hides parts of the plans and statements that it shows.
+_REDACTION = "spark.sql.redaction.string.regex"
+#: The patterns that match all text, and none.
+_ALL, _NOTHING = "(?s).+", "(?!)"
 
 #: Open clones of Spark Connect sessions, by the original session's id.
 _open: dict[str, list[SparkSession]] = {}
@@ -141,8 +135,8 @@ def delta_version(spark: SparkSession) -> str:
 def private_session(spark: SparkSession) -> Iterator[SparkSession]:
     """Yield a private session with ``spark``'s runtime confs, but those that decide what an expression means.
 
-    Its time zone is UTC, and the confs of :data:`_MEANING` have Spark's defaults: rows depend on the
-    configuration and on the source, not on the session.
+    Its time zone is UTC, and the confs of :mod:`delta_cdc.spark.meaning` have Spark's defaults: rows depend
+    on the configuration and on the source, not on the session.
     In a shared session, the seal's confs would leak into every other commit (auto-compaction, ALTER).
     Over Connect, the server always releases the session at the end. The private session of a private session
     is that session itself: an ingest and its apply share one.
@@ -203,16 +197,21 @@ def _make_active(session: SparkSession) -> None:
 
 def _configure(session: SparkSession) -> None:
     require_confs(session, _CONFS)
-    # Over Spark Connect, one request.
-    known = dict(session.conf.getAll) if is_connect(session) else None
-    for name, values in _MEANING.items():
-        value = value_of(session, name) if known is None else known.get(name)
-        # Most sessions have the default: then nothing is set, so a platform may refuse the conf.
-        if (value or values[0]).upper() not in map(str.upper, values):
-            require_confs(session, {name: values[0]})
-    if value_of(session, _STALENESS) not in (None, "", "0"):
-        require_confs(session, {_STALENESS: "0"})
+    # Most sessions have the defaults: then nothing is set, so a platform may refuse the confs.
+    require_confs(session, {name: MEANING[name][0] for name in other_meaning(session)})
+    for name, value in _OF_DELTA.items():
+        if value_of(session, name) not in (None, "", value):
+            require_confs(session, {name: value})
     set_where_allowed(session, {**SCHEMA_AS_OF, **_FASTER})
+
+
+def other_meaning(session: SparkSession) -> dict[str, str]:
+    """Return the confs by which an expression may mean something else in a session than in a run."""
+    return {
+        name: value
+        for name, value in effective(session, MEANING).items()
+        if value and value.upper() not in map(str.upper, MEANING[name])
+    }
 
 
 def _require_one_version(spark: SparkSession) -> None:
@@ -302,9 +301,25 @@ def require_confs(session: SparkSession, confs: Mapping[str, str | None], *, at_
 
 
 def value_of(session: SparkSession, name: str) -> str | None:
-    """Return the value of a conf; None if it has none, or if the session lets it be neither set nor read."""
+    """Return the value that a conf was set to; None if it was not, or cannot be read."""
+    return _read(lambda: session.conf.get(name, None))
+
+
+def effective(session: Any, names: Collection[str]) -> Mapping[str, str | None]:
+    """Return the values by which a session works: where a conf was not set, its default.
+
+    A default depends on the release, and some on the environment of Spark (``SPARK_ANSI_SQL_MODE``).
+
+    :return: None for a conf that has no default, that this Spark does not know, or that cannot be read
+    """
+    # One request; a server that does not know one of the confs refuses it.
+    at_once = _read(lambda: session.client.get_config_dict(*names)) if is_connect(session) else None
+    return at_once or {name: _read(partial(session.conf.get, name)) for name in names}
+
+
+def _read(read: Callable[[], _T]) -> _T | None:
     try:
-        return session.conf.get(name, None)
+        return read()
     except Exception as error:
         if is_lost(error):
             raise
@@ -496,7 +511,12 @@ def hide_statements(session: SparkSession) -> None:
     :raises SparkRestricted: the session refuses the conf
     """
     if is_connect(session):
-        require_confs(session, {"spark.sql.redaction.string.regex": "(?s).+"})
+        require_confs(session, {_REDACTION: _ALL})
+
+
+def confs_of_whole_plans(session: SparkSession) -> dict[str, str]:
+    """Return the confs with which a session shows its plans without hiding a part of them."""
+    return {_REDACTION: _NOTHING} if effective(session, [_REDACTION]).get(_REDACTION) else {}
 
 
 def analysed(frame: DataFrame) -> DataFrame:

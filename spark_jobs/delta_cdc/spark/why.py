@@ -18,6 +18,7 @@ from delta_cdc.core.adapters import TRUNCATE, UPSERT
 from delta_cdc.core.change_log import POSITION, SOURCE_TIMESTAMP
 from delta_cdc.core.erasure import HASH
 from delta_cdc.core.errors import InvalidConfiguration, RangeTooLong
+from delta_cdc.core.quarantine import key_text_sql, other_names_sql
 from delta_cdc.core.reserved_columns import DELETED_COLUMN
 from delta_cdc.core.spec import ApplySpec, JobResult
 from delta_cdc.core.sql import quote, string
@@ -158,6 +159,7 @@ class _Reader:
             changes=tuple(changes[-MOST_CHANGES:]),
             lost=tuple(lost[:MOST_ROWS]),
             all_changes=complete,
+            unsearched=self._renamed(),
         )
 
     def _erased(self) -> Erased | None:
@@ -229,7 +231,8 @@ class _Reader:
         mine = self._of_key(changed).localCheckpoint()
         valid = mine.where(F.col(events.REASON).isNull())
         entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
-        base = valid.orderBy(reserved_columns.ORDER).limit(1).where(F.col(states.BEFORE).isNotNull())
+        # Also before a change that the target does not take, the key had a row.
+        base = mine.orderBy(reserved_columns.ORDER).limit(1).where(F.col(states.BEFORE).isNotNull())
         if mine.isEmpty():
             # No change could be read, so the row has been as it is in the source now.
             snapshot, _ = load.read(context)
@@ -408,11 +411,8 @@ class _Reader:
         for name, value in spec.key.items():
             (column,) = states.match(self._target.columns, [name], "key", spec.target_uri)
             data_type = ddl(self._target.schema[column].dataType)
-            conditions.append(
-                f"exists(map_entries(from_json(keys, 'map<string, string>')), one -> lower(one.key) = "
-                f"{string(column.lower())} "
-                f"AND one.value = CAST(CAST({string(value)} AS {data_type}) AS STRING))"
-            )
+            text = f"CAST(CAST({string(value)} AS {data_type}) AS STRING)"
+            conditions.append(f"{key_text_sql('keys', column)} = {text}")
         condition = F.expr(" AND ".join(conditions))
         found = quarantine.rows_of(self._session, spec.quarantine_uri, spec.pipeline).where(condition)
         collected = found.select("reason", "commit_version", "sequence").limit(MOST_ROWS).collect()
@@ -423,6 +423,14 @@ class _Reader:
             )
             for row in collected
         ]
+
+    def _renamed(self) -> int:
+        """Return how many rows in quarantine have key columns of other names: they cannot be searched."""
+        spec = self._spec
+        if not spec.quarantine_uri:
+            return 0
+        found = quarantine.rows_of(self._session, spec.quarantine_uri, spec.pipeline)
+        return found.where(other_names_sql("keys", list(spec.key))).count()
 
     def _records(self) -> list[Lost]:
         """Return the newest records that are no valid events and may be of the key: they have its values.

@@ -15,6 +15,7 @@ from delta_cdc.core.errors import ConfigurationDrift, NullSequence, SequenceNotI
 from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.requests import ApplyRequest, ReadRequest
 from delta_cdc.core.value_rules import value_rules
+from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from tests.integration.apply.test_value_rules import FEED, FLAG, QUARANTINE
@@ -428,6 +429,22 @@ def test_why_of_a_row_that_is_older_than_its_rule(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.slow
+def test_why_of_a_row_whose_oldest_change_was_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    """Before that change, the source had the row that the target keeps."""
+    orders = feed_of(spark, tmp_path, "(1, 10)")
+    orders.run(QUARANTINE)
+    orders.sql("UPDATE {} SET amount = -5")
+    orders.run(QUARANTINE)
+    newest = run_sync(DeltaLog(orders.source).commit(2)).bytes_to_read
+    question = {"pipeline": "orders", "key": {"id": 1}, "max_bytes": newest}
+    (row,) = explain_row(spark, orders.target, **question).rows
+    assert [(one.value, one.note.partition(" version")[0]) for one in row.values] == [
+        ("1", "older than"),
+        ("10", "older than"),
+    ]
+
+
+@pytest.mark.slow
 def test_a_dropped_policy_waits_for_the_replay(spark: SparkSession, tmp_path: Path) -> None:
     feed = by_n(spark, tmp_path, "(1, 10, 1)", **INVALID)
     feed.run()
@@ -494,6 +511,31 @@ def test_a_repair_with_a_newer_rule_leaves_a_row_in_one_table(spark: SparkSessio
         ([(1, 10, 1, None)], [("rule amount_positive", "1", -5)]),
         ([(1, -5, 2, None), (1, 10, 1, 2)], []),
     ), "in the target or in quarantine, not in both"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("kind", ["feed", "log"])
+def test_a_row_that_a_repair_admits_leaves_the_quarantine(
+    spark: SparkSession, tmp_path: Path, kind: str, scd_type: int
+) -> None:
+    """The row that still breaks the rule stays, until a reload without the rule takes it, too."""
+    if kind == "feed":
+        orders = feed_of(spark, tmp_path, "(1, 10), (2, 10)", stored_as_scd_type=scd_type)
+        change, repair = "UPDATE {} SET amount = IF(id = 1, -5, -50)", {"repair": {"keys": "id < 3"}}
+    else:
+        orders = log_of(spark, tmp_path, "(1, 10, 'U', 1), (2, 10, 'U', 1)", stored_as_scd_type=scd_type)
+        change, repair = "INSERT INTO {} VALUES (1, -5, 'U', 2), (2, -50, 'U', 2)", {"starting_version": 2}
+    orders.run(QUARANTINE)
+    orders.sql(change)
+    orders.run(QUARANTINE)
+    assert [key for _, key, _ in orders.aside()] == ["1", "2"]
+    assert orders.run(LOOSER, mode="repair", **repair)["settled"] == 1
+    assert [row for row in orders.rows() if row[1] < 0] == [(1, -5)]
+    assert orders.aside() == [("rule amount_positive", "2", -50)]
+    orders.run(FLAG, mode="reload")
+    assert [row for row in orders.rows() if row[1] < 0] == [(1, -5), (2, -50)]
+    assert orders.aside() == []
 
 
 @pytest.mark.slow

@@ -325,9 +325,8 @@ def test_equal_sequences_and_refusals(spark: SparkSession, tmp_path: Path) -> No
 
     def collect(source: str, into: str = log, **given: Any) -> Outcome:
         options = {"keys": ["id"], "sequence_by": "at", "delete_sequence": "at + 1", **given}
-        return apply_changes(
-            spark, source, into, target_kind="change_log", pipeline=f"p.{last_part(source)}", **options
-        )
+        options = {"pipeline": f"p.{last_part(source)}", **options}
+        return apply_changes(spark, source, into, target_kind="change_log", **options)
 
     for name, values in rows.items():
         collect(made(name, values))
@@ -383,6 +382,17 @@ def test_equal_sequences_and_refusals(spark: SparkSession, tmp_path: Path) -> No
     apply_changes(spark, log, target, policies=decided, **arguments)
     found = spark.read.format("delta").load(target).orderBy("id").collect()
     assert [tuple(row) for row in found] == [(1, "c", 10, None), (2, "same", 10, None), (3, "w", 30, 5)]
+    # Also if the source got a name that comes before the old one.
+    spark.sql(f"UPDATE delta.`{paths['us']}` SET name = 'd' WHERE id = 1")
+    collect(paths["us"], pipeline="p.america", take_over_from="p.us")
+    apply_changes(spark, log, target, policies=decided, **arguments)
+    spark.sql(f"UPDATE delta.`{paths['us']}` SET name = 'e' WHERE id = 1")
+    collect(paths["us"], pipeline="p.america")
+    apply_changes(spark, log, target, policies=decided, **arguments)
+    found = spark.read.format("delta").load(target).where("id = 1").collect()
+    assert [row["name"] for row in found] == ["e"]
+    events = spark.read.format("delta").load(log).where("name IN ('d', 'e')").collect()
+    assert {row["_position"]["file"] for row in events} == {"p.us"}
 
 
 def last_part(location: str) -> str:

@@ -471,3 +471,17 @@ def test_an_ingest_that_is_refused_writes_nothing(spark: SparkSession, tmp_path:
     assert not log.exists()
     ingest_changes(spark, str(landing), str(log), adapter_options={"sequence_by": "ts"}, **asked)
     assert spark.read.format("delta").load(str(log)).count() == 1
+
+
+@pytest.mark.parametrize("pattern", ["(?s).+", r"current\w+|now", "== Analyzed"])
+def test_a_plan_whose_parts_a_platform_hides(session: SparkSession, rows: DataFrame, pattern: str) -> None:
+    redaction = "spark.sql.redaction.string.regex"
+    session.conf.set(redaction, pattern)
+    try:
+        assert verdict(rows, "upper(v)") is None
+        problem = verdict(rows, "current_timestamp()")
+        assert problem is not None
+        assert "current_timestamp() depends on the current time" in problem
+        assert session.conf.get(redaction) == pattern
+    finally:
+        session.conf.unset(redaction)

@@ -396,10 +396,17 @@ def test_an_ingest_and_its_apply_share_a_session(
 def test_statements_with_passwords_are_hidden(
     server: ConnectServer, connected: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options of Kafka's client are options of a reader, and the server shows what it is asked."""
+    """Options of Kafka's client are options of a reader, and the server shows what it is asked.
+
+    It hides plans as well. What applies the log in the same session judges its expressions by them.
+    """
     texts: list[str] = []
 
     def ingested(steps: IngestSteps) -> JobResult:
+        events = steps.session.createDataFrame([], "id INT, _op STRING")
+        states.projected(events, "_op = 'delete'", ["upper(_op) AS op"], [])
+        with pytest.raises(InvalidExpression, match=r"now\(\) depends on the current time"):
+            states.projected(events, None, ["now() AS at"], [])
         steps.session.range(1).selectExpr(f"'{texts[-1]}'").collect()
         return JobResult("committed")
 

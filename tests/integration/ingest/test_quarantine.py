@@ -75,6 +75,28 @@ def test_set_aside_mended_and_replayed(spark: SparkSession, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_pipeline_with_a_new_name_keeps_each_record_once(spark: SparkSession, tmp_path: Path) -> None:
+    """Its first run compares all files with the log, and with the quarantine of the old name."""
+    flow = Deliveries(spark, tmp_path)
+
+    def records() -> list[str]:
+        return sorted(str(raw) for _, _, raw in flow.quarantined())
+
+    flow.deliver("a.json", [*GOOD, "no JSON"])
+    truncated_gzip(flow.deliver("b.json", []))
+    flow.ingest()
+    assert records() == ["None", "no JSON"]
+    flow.deliver("a.json", [*GOOD, "no JSON", "nor this"])
+    assert flow.ingest(pipeline="renamed").counts["quarantined"] == 1
+    assert records() == ["None", "no JSON", "nor this"]
+    # A file that can be read now leaves it, under whichever name it came.
+    whole = gzip.compress(b'{"op": "I", "seq": 9, "id": 9}\n')
+    (flow.source / "b.json.gz").write_bytes(whole)
+    assert flow.ingest(pipeline="renamed").counts["events"] == 1
+    assert records() == ["no JSON", "nor this"]
+
+
+@pytest.mark.slow
 def test_a_quote_without_an_end(spark: SparkSession, tmp_path: Path) -> None:
     """What may lie inside of a quoted value is no record, at a replay neither; the mended file is."""
     flow = Deliveries(spark, tmp_path, "csv")

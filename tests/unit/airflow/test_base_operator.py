@@ -176,9 +176,10 @@ def test_jars_on_a_cluster(stand_in: StandIn, connect: Connect, monkeypatch: pyt
     assert passed("provided") == ([], [])
     assert passed(jars="/own.jar") == (["/own.jar"], [])
     assert passed(packages="io.delta:x:1") == ([], ["io.delta:x:1"])
-    conf = {"spark.jars": "/mine.jar", "spark.submit.pyFiles": "/mine.py"}
+    conf = {"spark.jars": "/mine.jar", "spark.submit.pyFiles": "/mine.py", "spark.sql.extensions": "of.Mine"}
     assert passed(conf=conf, py_files="/other.py") == ([f"{ours},/mine.jar"], [])
     assert stand_in.option("--py-files")[0].split(",")[1:] == ["/other.py", "/mine.py"]
+    assert stand_in.confs["spark.sql.extensions"].endswith("DeltaSparkSessionExtension,of.Mine")
 
 
 def test_yarn_cluster_gets_the_spec_as_a_file(

@@ -15,7 +15,13 @@ from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from airflow_delta_cdc.runtime import runtime_for
 from airflow_delta_cdc.runtime.connect import ConnectRuntime
 from airflow_delta_cdc.runtime.submit import SubmitRuntime
-from delta_cdc.core.errors import EnvironmentNotReady, InvalidConfiguration, JobFailed, SparkServerLost
+from delta_cdc.core.errors import (
+    EnvironmentNotReady,
+    InvalidConfiguration,
+    JobFailed,
+    SparkServerLost,
+    TargetConstraintViolated,
+)
 from delta_cdc.spark import named_errors
 from delta_cdc.spark.sessions import is_lost
 
@@ -112,6 +118,8 @@ def test_what_says_that_a_server_is_lost() -> None:
     assert isinstance(named, SparkServerLost)
     assert named.retryable
     assert "(Rpc: UNAVAILABLE: connection refused)" in named.message
+    # In Airflow, a retry has a new session; in a program, the lost one would fail for ever.
+    assert "retry with a new one (SparkSession.builder.remote(…).create())" in named.remedy
     # What tidies up behind a loss meets it again; the first one says what happened.
     later = Rpc("INTERNAL", "[NO_ACTIVE_SESSION] No active Spark session found.")
     later.__context__ = ValueError("of no interest")
@@ -120,6 +128,29 @@ def test_what_says_that_a_server_is_lost() -> None:
     assert isinstance(named_errors.named(Rpc("INTERNAL", "boom"), "a into b"), JobFailed)
     absent = RuntimeError("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta. Make sure")
     assert isinstance(named_errors.named(absent, "a into b"), EnvironmentNotReady)
+    replaced = RuntimeError("Table does not support reads: delta.`file:/lake/a`.")
+    named = named_errors.named(replaced, "a into b")
+    assert isinstance(named, EnvironmentNotReady)
+    assert "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension" in named.remedy
+
+
+def test_a_new_table_for_iceberg_gets_no_deletion_vectors() -> None:
+    """A cluster's default may ask for it: then there is no table whose property could change."""
+    text = "[DELTA_ICEBERG_COMPAT_VIOLATION.DELETION_VECTORS_SHOULD_BE_DISABLED] The validation has failed."
+    named = named_errors.named(RuntimeError(text), "/lake/a")
+    assert isinstance(named, TargetConstraintViolated)
+    assert "target_properties={'delta.enableDeletionVectors': 'false'}" in named.remedy
+
+
+def test_a_default_catalog_that_knows_no_paths_is_named() -> None:
+    condition = "UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"
+    text = f"[{condition}] Unsupported data source type for direct query on files: "
+    named = named_errors.named(RuntimeError(f"{text}delta SQLSTATE: 0A000; line 1 pos 26"), "/lake/a")
+    assert isinstance(named, EnvironmentNotReady)
+    assert not named.retryable
+    assert "spark.sql.defaultCatalog=spark_catalog" in named.remedy
+    other = named_errors.named(RuntimeError(f"{text}jdbc SQLSTATE: 0A000"), "/lake/a")
+    assert not isinstance(other, EnvironmentNotReady)
 
 
 @pytest.mark.parametrize("name", ["UNAVAILABLE", "UNAUTHENTICATED", ""])

@@ -15,7 +15,7 @@ from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.spec import ApplySpec, EnableSpec
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.launch.class_data_archive import ArchiveStatus, ClassDataArchive
-from delta_cdc.launch.session import CLASS_PATH, INTERPRETED, JAVA_OPTIONS
+from delta_cdc.launch.session import CLASS_PATH, EXTENSIONS, INTERPRETED, JAVA_OPTIONS
 from delta_cdc.planning import size
 from tests.support.steps import step as made_step
 
@@ -70,7 +70,7 @@ def test_the_jvm_is_one_for_the_size_of_the_job(
 ) -> None:
     asked = []
     monkeypatch.setattr(size, "job_size", lambda *told: asked.append(told) or bytes_of_job)
-    hook = _hook(**{"spark.driver.memory": "3g", JAVA_OPTIONS: "-Dmine=1"})
+    hook = _hook(**{"spark.driver.memory": "3g", JAVA_OPTIONS: "-Dmine=1", EXTENSIONS: "of.Mine"})
     EmbeddedStart(_operator(), _APPLY, storage_options={"a": "b"}).configure(hook, tmp_path)
     assert asked == [(_APPLY, {"a": "b"})]
     options = hook.confs[JAVA_OPTIONS]
@@ -78,6 +78,7 @@ def test_the_jvm_is_one_for_the_size_of_the_job(
     assert options.endswith(" -Dmine=1")
     assert (INTERPRETED.items() <= hook.confs.items()) is tiny
     assert hook.confs["spark.driver.memory"] == "3g"
+    assert hook.confs[EXTENSIONS].endswith("DeltaSparkSessionExtension,of.Mine")
     assert hook.confs["spark.sql.warehouse.dir"] == str(tmp_path / "warehouse")
     assert "spark.master" not in hook.confs
     assert "delta-spark" in hook.driver_class_path

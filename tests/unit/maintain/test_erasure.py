@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import hmac
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,17 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from delta_cdc.core import maintenance_tags, validation
+from delta_cdc.core.char_columns import spellings_of
 from delta_cdc.core.erasure import SEALED, ErasedKeys, encoded, key_hash, ledger_of, new_secret
 from delta_cdc.core.errors import ColumnNotFound, InvalidConfiguration, TableNotFound
 from delta_cdc.core.options import ApplyOptions, IngestOptions
 from delta_cdc.core.properties import ERASED
 from delta_cdc.core.spec import ApplySpec, EraseSpec, from_json, to_json
 from delta_cdc.delta_log.actions import CommitInfo
+from delta_cdc.delta_log.schema_changes import char_lengths
 from delta_cdc.delta_log.table import DeltaLog, run_sync
 from delta_cdc.planning.consumers import Consumer, observe_consumers
 from delta_cdc.planning.erasure import (
     Flow,
     Place,
+    lengths_of_chars,
     outside_reach,
     places,
     plan_erase,
@@ -112,7 +116,30 @@ def test_pipelines_downstream_are_erased_too() -> None:
     ]
     texts = " ".join(outside_reach([ingest, chain[1]]))
     assert "kafka://broker/topic" in texts
+    assert "Staging tables of your own sinks" in texts
     assert "The source /lake/a" not in texts
+
+
+def test_a_key_of_a_char_column_gets_its_blanks(tables: Tables) -> None:
+    char = {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}
+    varchar = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}
+    fields = [
+        {"name": "Code", "type": "string", "nullable": True, "metadata": char},
+        {"name": "town", "type": "string", "nullable": True, "metadata": varchar},
+        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+    ]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    assert char_lengths(schema) == {"code": 5}
+    key = {"code": "äb", "town": "x"}
+    assert spellings_of(key, [{"code": 5}, {"code": 5}, {}]) == [key, {"code": "äb   ", "town": "x"}]
+    for given, stored in (("ab      ", "ab   "), ("ab   ", "ab   "), ("", "     "), (" longer ", " longer")):
+        assert spellings_of({"CODE": given}, [{"code": 5}])[-1] == {"CODE": stored}
+    # What no table has, as files and a source that is gone, has no columns.
+    flows = [Flow("p", tables.source.uri, target="/lake/t"), Flow("q", "/no/such", target="/lake/t")]
+    flows += [Flow("r", "kafka://broker/topic", log="/no/log"), Flow("s", None, target="/lake/t")]
+    assert run_sync(lengths_of_chars(flows)) == []
+    tables.source.alter(*fields)
+    assert run_sync(lengths_of_chars(flows)) == [{"code": 5}]
 
 
 # -- the plan of one table --------------------------------------------------------------------------

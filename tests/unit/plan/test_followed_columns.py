@@ -12,7 +12,7 @@ from delta_cdc.core.change_log import COLUMNS, LOG_COLUMNS
 from delta_cdc.core.column_changes import ColumnChange
 from delta_cdc.core.errors import InvalidConfiguration, SchemaChangeInRange, TargetSchemaClash
 from delta_cdc.core.spec import ApplySpec
-from tests.support.logs import field_of
+from tests.support.logs import LogTable, field_of
 from tests.support.tables import KEYED, Tables
 
 if TYPE_CHECKING:
@@ -523,3 +523,21 @@ def test_select_names_the_columns_of_the_target(mapped: Tables) -> None:
     mapped.sealed(6, 101, configuration=validation.described(replace(KEYED, **options)))
     with pytest.raises(SchemaChangeInRange, match="select takes all columns"):
         steps(mapped, "mirror", **options)
+
+
+def test_a_repair_across_a_rename_names_the_ranges_that_it_can_read(mapped: Tables) -> None:
+    """One step reads both sides of such a change with one schema: no policy helps a repair."""
+    mapped.source.append()
+    mapped.source.alter(ID, TITLE, SIZE)
+    mapped.source.append()
+    history = replace(KEYED, stored_as_scd_type=2, sequence_by="_commit_version", schema_evolution="mirror")
+    before = {"loaded_version": 5, "configuration": validation.described(history)}
+    mapped.sealed(9, 101, **before)
+    LogTable(mapped.target.path.with_name("target__quarantine"), table_id="q").create().append()
+    given: dict[str, Any] = {"mode": "repair", "options": history, "starting_version": 7}
+    with pytest.raises(SchemaChangeInRange, match=r"name was renamed.*repair a range after that change"):
+        mapped.apply(**given)
+    given = {**given, "repair_quarantined": True, "starting_version": None}
+    with pytest.raises(SchemaChangeInRange, match=r"after that change; older rows stay in quarantine"):
+        mapped.apply(**given)
+    assert mapped.apply(**{**given, "starting_version": 9}).spec is not None

@@ -340,6 +340,9 @@ def test_adopting_closes_the_old_pipeline_first(tables: Tables) -> None:
     ]
     closing, opening, work = plan.steps
     assert (closing.read.successor, opening.read.successor) == ("q", None)
+    # The positions of a log's events keep the first name.
+    origins = [one.before.configuration["origin"] for one in plan.steps if one.before is not None]
+    assert origins == ["p"] * 3
     assert (unhashed(closing.planned_on), unhashed(opening.planned_on), unhashed(work.planned_on)) == (
         TableVersion("id-1", 0),
         None,

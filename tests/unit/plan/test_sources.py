@@ -16,11 +16,16 @@ from delta_cdc.core.errors import (
     InvalidConfiguration,
     LimitExceeded,
     NotAppendOnly,
+    QuarantineMissing,
     VersionsExpired,
 )
+from delta_cdc.core.quarantine import ASIDE
 from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.versions import VersionRange
 from delta_cdc.core.watermark import refused_id
+from delta_cdc.delta_log.table import run_sync
+from delta_cdc.planning.status import status_async
+from delta_cdc.planning.verify import VerifyRequest, plan_verify_async
 from tests.support.logs import FEED, LogTable, seal
 from tests.support.tables import KEYED, Tables
 
@@ -562,6 +567,26 @@ def test_a_range_whose_quarantine_is_written_is_finished_first(tables: Tables) -
         assert (step.starting_version, step.ending_version, step.seal_number) == (3, 4, 101)
         assert "versions 3-4" in plan.notes[0]
     assert tables.apply(options=LOG).versions == VersionRange(3, 5), "no quarantine is asked for"
+
+
+def test_a_target_that_was_moved_without_its_quarantine(tables: Tables) -> None:
+    """A new quarantine at the new place would hide that the rows of the old one are elsewhere."""
+    built(tables, 2)
+    configuration = {**validation.described(QUARANTINES), ASIDE: True}
+    tables.sealed(3, 101, configuration=configuration)
+    for given in ({}, {"mode": "repair", "starting_version": 2}, {"mode": "repair", "repair_keys": "id = 1"}):
+        for options in (QUARANTINES, LOG):
+            with pytest.raises(QuarantineMissing, match=r"there is no table .*target__quarantine"):
+                tables.apply(options=options, **given)
+    place = (tables.target.uri, tables.source.uri)
+    assert "move its quarantine" in run_sync(status_async("p", place[0], source=place[1])).findings[-1]
+    verified = run_sync(plan_verify_async(VerifyRequest(pipeline="p", target=place[0]))).outcome
+    assert [one.check for one in verified.checks if "has set rows" in one.detail] == ["seal"]
+    # These modes set rows aside again.
+    for mode in ("reload", "reset"):
+        assert tables.apply(options=QUARANTINES, mode=mode).spec is not None
+    beside(tables).create()
+    assert tables.apply(options=QUARANTINES).versions == VersionRange(4, 5)
 
 
 @pytest.mark.parametrize(

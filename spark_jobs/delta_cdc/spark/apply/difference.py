@@ -195,6 +195,7 @@ def prepared(
         truncates,
         merge=merge,
         quarantined=context.quarantined,
+        settled=context.settled,
         alters=context.alters,
         changed=changed,
         copies=context.copies,

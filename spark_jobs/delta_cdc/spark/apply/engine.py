@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core import failpoints, validation
+from delta_cdc.core.change_log import ORIGIN
+from delta_cdc.core.quarantine import ASIDE
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.spec import ApplySpec, JobResult, new_seal
 from delta_cdc.core.sql import table
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
+
+#: Kinds of steps that read all rows again, and set aside what they cannot use.
+_WHOLE = ("load", "baseline", "reset", "reload")
 
 
 def run(spark: SparkSession, spec: ApplySpec) -> JobResult:
@@ -82,7 +87,7 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
             horizons=step.horizons if step.read.has_rows else before.horizons,
             configuration=before.configuration
             if prepared.shape is None
-            else _configuration(self.spec, prepared.shape, step),
+            else _configuration(self.spec, prepared.shape, step, sets_aside=prepared.quarantined is not None),
         )
         return new_seal(self.spec, step, state, counts=prepared.counts)
 
@@ -175,10 +180,13 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         if step.read.staging is not None:
             # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.read.staging.uri)}")
+        if prepared.settled is not None:
+            quarantine.forget_settled(session, spec, step, prepared.settled)
         if step.read.quarantined:
             unless = quarantine.out_of_reach(spec.options, step, prepared.shape)
             number, since = step.seal_number, step.read.since
-            quarantine.forget(session, quarantine_uri, spec.pipeline, number, since, unless=unless)
+            keys = prepared.shape.keys if prepared.shape is not None else ()
+            quarantine.forget(session, quarantine_uri, spec.pipeline, number, since, keys=keys, unless=unless)
 
     def dry_run(self) -> JobResult:
         """Report what the first step with rows would do; count the later steps, which depend on its commit.
@@ -253,11 +261,14 @@ _PREPARES: dict[Kind, Callable[[SparkSession, ApplySpec, Step], PreparedStep]] =
 }
 
 
-def _configuration(spec: ApplySpec, shape: Shape, step: Step) -> dict[str, object]:
+def _configuration(spec: ApplySpec, shape: Shape, step: Step, *, sets_aside: bool) -> dict[str, object]:
     options = spec.options
     order_type, tracked_or_key = shape.order_type, {*shape.tracked, *shape.keys}
     untracked = [name for name in shape.values if name not in tracked_or_key]
+    before = step.before.configuration if step.before is not None else {}
     return {
+        **{name: before[name] for name in (ORIGIN,) if name in before},
+        **({ASIDE: True} if sets_aside or (before.get(ASIDE) and step.kind not in _WHOLE) else {}),
         **validation.described(options),
         **validation.described_columns(options, step.source_columns, untracked),
         "sequence_by_type": order_type.simpleString() if order_type is not None else None,

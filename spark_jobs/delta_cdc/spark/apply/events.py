@@ -155,7 +155,7 @@ def of_step(
     :param counted: count the rows of erased keys
     """
     step = context.step
-    keep_raw = keep_raw or step.read.quarantined
+    keep_raw = keep_raw or quarantine.may_hold(context)
     kept = context.without_erased(source_rows, of_source=True, counted=counted)
     events = of_rows(kept, context.options, context.source, step.horizons, keep_raw=keep_raw)
     return replace(events, rows=context.without_erased(events.rows, counted=counted))

@@ -471,9 +471,12 @@ def desired_entries(
             new_positions.withColumn(tied_events.IN_BATCH, F.lit(True)), on=position_columns, how="left"
         )
         is_new = F.coalesce(F.col(tied_events.IN_BATCH), F.lit(False))
-    resolved = key_events.withColumn(tied_events.IN_BATCH, is_new)
+    resolved, admitted = key_events.withColumn(tied_events.IN_BATCH, is_new), key_events
     if not key_events.where(events.SHARED).isEmpty():
         resolved = tied_events.resolved(context, resolved, shape)
+        places = resolved.select(*shape.key_columns, states.SEQUENCE)
+        admitted = key_events.join(places, on=[*shape.keys, states.SEQUENCE], how="left_semi")
+    quarantine.settle(context, admitted, shape)
     entries = timeline.of_events(resolved, shape)
     if options.delete_mode == "soft" and not context.has_history:
         # A rule may be newer than a row. It stops the row's events, but the source has not deleted the key.
@@ -645,8 +648,7 @@ def states_of(context: StepContext, begun: DataFrame | None = None) -> tuple[Dat
 def _by_version(context: StepContext, changes: DataFrame) -> tuple[DataFrame, Shape]:
     """Return change rows per key and version (:func:`states.version_states`), and the shape of the states."""
     options = context.options
-    may_set_aside = options.quarantines or context.step.read.quarantined
-    raw = context.step.source_columns if may_set_aside else ()
+    raw = context.step.source_columns if quarantine.may_hold(context) else ()
     read, shape = context.read(changes, raw=raw)
     carried = () if options.columns_to_update is None else (rows.CARRIED,)
     kept = (*((rows.RAW,) if raw else ()), *((rows.TIME,) if options.has_times else ()))
@@ -714,6 +716,8 @@ def first(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     resolved = valid.where(~is_truncate)
     if batch.totals["shared"]:
         resolved = tied_events.resolved(context, resolved, shape)
+    if step.kind == "reset":
+        quarantine.settle(context, resolved, shape)
     entries = timeline.of_events(resolved, shape)
     if context.options.source_kind == "snapshot":
         entries = timeline.with_absences(entries, sequences, shape, held_events(context, batch.rows))

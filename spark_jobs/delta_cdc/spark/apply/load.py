@@ -45,7 +45,7 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     context = StepContext.of(session, spec, step)
     options = spec.options
     quarantines = options.on_invalid == "quarantine"
-    snapshot, shape = read(context, raw=step.source_columns if options.quarantines else ())
+    snapshot, shape = read(context, raw=step.source_columns if quarantine.may_hold(context) else ())
     try:
         totals = checked(context, snapshot, shape)
     except (NullKey, NullSequence):
@@ -64,6 +64,8 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
         if value_rules.sets_aside(options, totals):
             snapshot = without_stopped(context, snapshot, shape)
             totals = checked(context, snapshot, shape)
+    if step.kind == "reset":
+        quarantine.settle(context, snapshot, shape)
     if not options.insert_only:
         context.counts = {"rows": totals["rows"], **context.counts}
     highest = totals["highest"]
@@ -109,6 +111,7 @@ def prepared(
         truncates,
         inserts=target_rows,
         quarantined=context.quarantined,
+        settled=context.settled,
         alters=context.alters,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
+from delta_cdc.core.change_log import ORIGIN
 from delta_cdc.core.sql import quote
 from delta_cdc.spark import erased_keys
 from delta_cdc.spark.apply import rows
@@ -36,6 +37,8 @@ class PreparedStep:
     :param inserts: the rows to write, if the step only inserts; a dry run counts them
     :param quarantined: rows for the quarantine table (:data:`delta_cdc.spark.quarantine.COLUMNS`), which are
         written before the target; None without such rows
+    :param settled: rows that leave the quarantine after the commit, because the step writes them into the
+        target (:func:`delta_cdc.spark.quarantine.settle`); None without such rows
     :param alters: the statements that must alter the target first; the step is prepared again after them
     :param changed: the most keys that the write changes; None if that is unknown
     :param copies: the full copies that the step takes, if a column distinguishes them
@@ -49,6 +52,7 @@ class PreparedStep:
     merge: Merge | None = None
     inserts: DataFrame | None = None
     quarantined: DataFrame | None = None
+    settled: DataFrame | None = None
     alters: tuple[str, ...] = ()
     changed: int | None = None
     copies: tuple[Copy, ...] = ()
@@ -63,6 +67,7 @@ class StepContext:
     :param highest: greatest sequence, as text, of events that are applied again: an earlier step may have set
         them aside, so that it did not count them
     :param size: number of events, if it limits the number of affected target rows; otherwise None
+    :param settled: see :class:`PreparedStep`
     :param alters: see :class:`PreparedStep`
     :param only_compares: nothing is written, so no row is refused or set aside
     :param evolve: the step adds columns to the target
@@ -82,6 +87,7 @@ class StepContext:
     size: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     quarantined: DataFrame | None = None
+    settled: DataFrame | None = None
     alters: tuple[str, ...] = ()
     only_compares: bool = False
     evolve: bool = False
@@ -104,6 +110,12 @@ class StepContext:
     def versions(self) -> str:
         """Return the range of versions, for messages."""
         return f"versions {self.step.starting_version}-{self.step.ending_version}"
+
+    @property
+    def origin(self) -> str:
+        """Return the first name of the pipeline, which it keeps in the positions of a log's events."""
+        before = self.step.before
+        return str(before.configuration.get(ORIGIN, self.spec.pipeline) if before else self.spec.pipeline)
 
     @property
     def has_history(self) -> bool:

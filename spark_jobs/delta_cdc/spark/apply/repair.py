@@ -93,6 +93,7 @@ def _selected_keys(context: StepContext) -> KeySelection | None:
         return KeySelection(predicate=read.where)
     spec = context.spec
     quarantined_keys = quarantine.keys_of(context.session, spec.quarantine_uri, spec.pipeline, shape)
+    quarantine.count_renamed(context, shape)
     return KeySelection(keys=quarantined_keys.localCheckpoint())
 
 
@@ -152,7 +153,7 @@ def _from_snapshot(context: StepContext, selection: KeySelection) -> PreparedSte
 
 def _snapshot(context: StepContext) -> tuple[DataFrame, Shape]:
     """Return the source's rows as of the step, with the source's columns if rows may be set aside."""
-    raw = context.step.source_columns if context.options.quarantines else ()
+    raw = context.step.source_columns if quarantine.may_hold(context) else ()
     return load.read(context, raw=raw)
 
 
@@ -179,6 +180,7 @@ def _compared(
         if value_rules.sets_aside(options, totals):
             # As for unusable rows, the target keeps the row that it has.
             valid = load.without_stopped(context, valid, shape)
+    quarantine.settle(context, valid, shape)
     if history:
         valid = _with_history_check(context, selection, valid, shape)
     entries = timeline.of_events(valid, shape, reserved_columns.ORDER)
@@ -302,6 +304,7 @@ def _from_states(context: StepContext) -> PreparedStep:
     selection = chosen or _keys_of_states(context)
     batch = from_events.checked_states(context, selection.of(changes, shape), shape)
     valid = batch.rows.where(F.col(events.REASON).isNull())
+    quarantine.settle(context, valid, shape)
     if not context.options.is_ordered_by_commit:
         # A replay may apply events whose order no step has tested.
         ordering.refuse_descending(context, valid, shape)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import DataType, StructType
 
+from delta_cdc.core.char_columns import CHAR_TYPE
 from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.core.reserved_columns import (
     COMMIT_TIMESTAMP,
@@ -42,8 +43,6 @@ CARRIED = f"{PLAN_PREFIX}carried"
 OWN_SEQUENCE = f"{PLAN_PREFIX}own_sequence"
 #: For a target with times of its rows: the time of the change.
 TIME = f"{PLAN_PREFIX}time"
-#: Key in the metadata of a field by which Spark marks a STRING as CHAR or VARCHAR, with that type.
-CHAR_TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 _METADATA_SEQUENCES = (COMMIT_VERSION, COMMIT_TIMESTAMP)
 
 

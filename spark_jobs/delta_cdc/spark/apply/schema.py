@@ -14,13 +14,14 @@ from pyspark.sql.types import DataType, StructType
 
 from delta_cdc.core import sql
 from delta_cdc.core.change_log import SEQUENCE
+from delta_cdc.core.char_columns import CHAR_TYPE
 from delta_cdc.core.column_changes import FOLLOWED, widens
 from delta_cdc.core.errors import ConfigurationDrift, TargetSchemaClash
 from delta_cdc.core.properties import TYPE_WIDENING
 from delta_cdc.core.reserved_columns import TIMES
 from delta_cdc.core.validation import BESIDE
 from delta_cdc.spark import column_needs
-from delta_cdc.spark.apply import rows, target_columns
+from delta_cdc.spark.apply import target_columns
 from delta_cdc.spark.changes.equality import ddl
 from delta_cdc.spark.column_needs import parts_of
 
@@ -90,7 +91,7 @@ def lacking(
 
 def _refuse_char(target: StructType, spec: ApplySpec) -> None:
     """Refuse CHAR columns, also inside other columns: Delta has no MERGE into a table with such a column."""
-    types = {field.name: field.metadata.get(rows.CHAR_TYPE, "") for field in target.fields}
+    types = {field.name: field.metadata.get(CHAR_TYPE, "") for field in target.fields}
     names = [name for name, text in types.items() if _CHAR.search(text)]
     if names and not spec.options.insert_only:
         raise TargetSchemaClash(

@@ -3,7 +3,8 @@
 The source may be a table of events itself: then each of its rows is an event.
 An event has the values of its row (a delete, the values before it), and the columns of a log
 (:data:`delta_cdc.core.change_log.LOG_COLUMNS`). It carries all columns of its row, so ``_columns`` is NULL.
-Its position is the name of the pipeline and the version of the source, so the log shows where it came from.
+Its position is the first name of the pipeline and the version of the source, so the log shows where it came
+from.
 The order of events is that of their sequences, however late one is appended.
 """
 
@@ -190,7 +191,7 @@ def _logged(
     :param version: the version of the source that added a row
     """
     _refuse_reserved(shape, context)
-    known = {"file": F.lit(context.spec.pipeline), "offset": version}
+    known = {"file": F.lit(context.origin), "offset": version}
     position = F.struct(*[known.get(name, F.lit(None)).alias(name) for name in _POSITION_PARTS])
     of_all: dict[str, Column] = {
         **added,

@@ -31,7 +31,7 @@ from pyspark.sql import types as T
 from delta_cdc.core.errors import InvalidExpression, SparkRestricted
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.sql_tokens import Token, bare, contents, names, tokens
-from delta_cdc.spark.sessions import confs_for_a_moment
+from delta_cdc.spark.sessions import confs_for_a_moment, confs_of_whole_plans
 from delta_cdc.spark.silence_loggers import quietly
 
 if TYPE_CHECKING:
@@ -198,15 +198,20 @@ class _Judge:
 
     # -- in the plan ----------------------------------------------------------------------------
     def _explained(self, texts: Sequence[str]) -> tuple[str, str] | None:
-        """Return the analysed and the optimised plan; None if Spark cannot make one."""
+        """Return the analysed and the optimised plan; None if Spark cannot make one.
+
+        :raises SparkRestricted: the session hides parts of plans, or shows only a part of a long one
+        """
+        readable = confs_of_whole_plans(self._session)
         try:
-            with confs_for_a_moment(self._session, _WHOLE | _UNFOLDED):
+            with confs_for_a_moment(self._session, readable | _WHOLE | _UNFOLDED):
                 return _parts(self._explain(texts))
         except SparkRestricted:
-            plan = self._explain(texts)
+            with confs_for_a_moment(self._session, readable):
+                plan = self._explain(texts)
         if " more fields" not in plan:
             return _parts(plan)
-        with confs_for_a_moment(self._session, _WHOLE):
+        with confs_for_a_moment(self._session, readable | _WHOLE):
             return _parts(self._explain(texts))
 
     def _explain(self, texts: Sequence[str]) -> str:

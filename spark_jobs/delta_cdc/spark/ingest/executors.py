@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from delta_cdc.core.errors import EnvironmentNotReady
 from delta_cdc.core.reasons import reason
 from delta_cdc.ingest import batch
-from delta_cdc.spark.sessions import value_of
+from delta_cdc.spark.sessions import is_connect, value_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +27,13 @@ _REMEDY = (
 def require_python(session: SparkSession) -> None:
     """Run the smallest function on an executor, and send the package where it is missing.
 
-    A driver that is its own cluster needs no look: its executors are itself.
+    A driver that is its own cluster needs no look: its executors are itself. Over Spark Connect, that driver
+    is the server, which may lack the package.
 
     :raises EnvironmentNotReady: the executors have no pyarrow, another Python, or cannot load the package
     """
     master = value_of(session, "spark.master")
-    if master is not None and master.startswith("local"):
+    if master is not None and master.startswith("local") and not is_connect(session):
         return
     error = _failure(session)
     if error is not None and f"No module named '{batch.__name__.partition('.')[0]}" in str(error):

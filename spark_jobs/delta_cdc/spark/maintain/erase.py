@@ -29,7 +29,7 @@ from delta_cdc.core.errors import (
     NotADeltaTable,
 )
 from delta_cdc.core.properties import ERASED, ERASED_COLUMNS, ERASED_SECRET
-from delta_cdc.core.quarantine import has_key_sql
+from delta_cdc.core.quarantine import other_names_sql
 from delta_cdc.core.spec import JobResult
 from delta_cdc.core.spellings import BASE64
 from delta_cdc.core.sql import PLAN_PREFIX, quote, set_properties, string, table
@@ -98,8 +98,8 @@ def run(session: SparkSession, spec: EraseSpec) -> JobResult:
     failpoints.reached("erased")
     if spec.place == "keys":
         # Keys whose columns had other names then.
-        lacks = " OR ".join(f"NOT {has_key_sql(quote('keys'), name)}" for name in names)
-        unsearched = session.read.format("delta").load(spec.table_uri).where(lacks).count()
+        others = other_names_sql(quote("keys"), names)
+        unsearched = session.read.format("delta").load(spec.table_uri).where(others).count()
         return _result(spec, deleted=deleted, unsearched=unsearched)
     return _result(spec, deleted=deleted)
 

@@ -37,6 +37,15 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         f"unset delta.appendOnly on the table, or apply inserts alone (insert_only); {_AGAIN}",
     ),
     (
+        ("DELTA_ICEBERG_COMPAT_VIOLATION.DELETION_VECTORS_SHOULD_BE_DISABLED",),
+        TargetConstraintViolated,
+        (
+            "for a new table, set target_properties={'delta.enableDeletionVectors': 'false'} (of a log: "
+            "log_properties), as Iceberg's readers know no deletion vectors. Of a table that exists, set "
+            f"this property, and run REORG TABLE … APPLY (PURGE); {_AGAIN}"
+        ),
+    ),
+    (
         (
             "DELTA_IDENTITY_COLUMN",
             "DELTA_GENERATED_COLUMN",
