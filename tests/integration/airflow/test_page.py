@@ -333,8 +333,8 @@ def test_from_the_list_to_the_error_in_one_click(window: Window) -> None:
     window.open("/plugin/delta-cdc")
     window.see("//*[@data-testid='delta-cdc-pipelines']//a[text()='customers']").click()
     finding = window.see("[data-testid=delta-cdc-findings]").text
-    assert "NullKey: 3 rows of s3://lake/bronze/customers" in finding
-    assert "What to do: give these rows a key" in finding
+    assert "NullKey: 3 row(s) of s3://lake/bronze/customers" in finding
+    assert "What to do: leave such rows out" in finding
     link = window.see("//*[@data-testid='delta-cdc-findings']//a[text()='Log of the task']")
     assert str(link.get_attribute("href")).endswith("/dags/sales/runs/scheduled__23/tasks/apply/mapped/3")
 
@@ -356,7 +356,7 @@ def test_the_list_and_a_pipeline_in_each_theme(window: Window) -> None:
         window.open("/plugin/delta-cdc?group=sales")
         window.see("[data-testid=delta-cdc-pipelines] svg rect")
         finding = window.see("//*[@data-testid='delta-cdc-pipelines']//strong/..")
-        assert finding.text.startswith("What to do: give these rows a key")
+        assert finding.text.startswith("What to do: leave such rows out")
         script = (
             "return ['color', 'backgroundColor'].map((name) => getComputedStyle(arguments[0])[name]).join()"
         )
@@ -390,7 +390,7 @@ def test_the_tabs(window: Window) -> None:
     window.open("/dags/sales/runs/scheduled__23/tasks/apply/mapped/3")
     window.see("//a[normalize-space()='Delta CDC' and contains(@href, 'delta-cdc-task')]").click()
     shown = window.see("[data-testid=delta-cdc-task]").text
-    assert "What to do: give these rows a key" in shown
+    assert "What to do: leave such rows out" in shown
     assert "Watermark 64 of 71" in shown
     window.keep("page_task")
 
@@ -535,7 +535,7 @@ def test_below_a_path_behind_a_proxy(page: Page, proxied: PathProxy, tmp_path: P
         assert link.get_attribute("href") == task
         link.click()
         window.see("//a[normalize-space()='Delta CDC' and contains(@href, 'delta-cdc-task')]").click()
-        assert "What to do: give these rows a key" in window.see("[data-testid=delta-cdc-task]").text
+        assert "What to do: leave such rows out" in window.see("[data-testid=delta-cdc-task]").text
         window.see("//*[@data-testid='delta-cdc-task']//a[text()='customers']").click()
         window.see("//a[text()='sales']").click()
         window.see("//a[normalize-space()='Delta CDC' and contains(@href, 'delta-cdc-dag')]").click()
