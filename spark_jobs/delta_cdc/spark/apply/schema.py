@@ -206,7 +206,7 @@ def other_type(spec: ApplySpec, name: str, found: str, wanted: str) -> Configura
             f"({BESIDE}).",
         )
     remedy = (
-        f"name a column that the table lacks in {option}; the error of the next run has the statements that "
+        f"name a column that the table lacks in {option}; the error of the next run says how to "
         f"add it. Or leave {option} out: new rows then have NULL in {name}."
     )
     if option == "delete_mode":
