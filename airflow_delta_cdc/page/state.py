@@ -37,7 +37,7 @@ _OF_ONE = (
     "lag_bytes",
     "freshness",
     "as_of",
-    "in_quarantine",
+    "newly_quarantined",
     "held",
     "rules",
     "left_out",
@@ -50,7 +50,7 @@ _OF_ONE = (
 _OF_LAST_RUN = (
     "rows",
     "quarantined",
-    "in_quarantine",
+    "newly_quarantined",
     "rules",
     "left_out",
     "differing",
@@ -352,8 +352,8 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
         found |= dict.fromkeys(("starting_version", "ending_version"))
     elif "counts" in published or of_ingest:
         found["rows"] = {name: _number(counts.get(name)) for name in _ROWS}
-        found["in_quarantine"] = list(_in_quarantine(published))
-        found["quarantined"] = sum(one["rows"] for one in found["in_quarantine"])
+        found["newly_quarantined"] = list(_newly_quarantined(published))
+        found["quarantined"] = sum(one["rows"] for one in found["newly_quarantined"])
         found["left_out"] = left_out.columns_in({**of_ingest, **counts})
         found["rules"] = {name: _number(count) for name, count in broken_in(counts)}
         found["differing"] = _differing(published.get("shadow"))
@@ -363,7 +363,7 @@ def figures(published: Mapping[str, Any], moment: datetime | None = None) -> dic
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _in_quarantine(published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _newly_quarantined(published: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the number of rows that the last run put into each quarantine, and its table."""
     for part in (_mapping(published.get("ingested")), published):
         rows = _number(_mapping(part.get("counts")).get("quarantined"))
@@ -651,7 +651,7 @@ def _shown(
     if last is not None and last.figures:
         shown |= {
             name: last.figures[name]
-            for name in ("rows", "quarantined", "in_quarantine", "rules", "left_out", "differing")
+            for name in ("rows", "quarantined", "newly_quarantined", "rules", "left_out", "differing")
             if name in last.figures
         }
     if last is not None and last.state in ("failed", "retrying", "hidden"):
@@ -827,7 +827,7 @@ def _quarantined(item: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     counted = {one["table"] for one in known}
     texts = [(one, "") for one in known if one["rows"]]
     texts += [
-        (one, "The last run put ") for one in item.get("in_quarantine", ()) if one["table"] not in counted
+        (one, "The last run put ") for one in item.get("newly_quarantined", ()) if one["table"] not in counted
     ]
     for one, text in texts:
         yield {
@@ -845,12 +845,12 @@ def earlier_quarantined(events: Sequence[Event], item: Mapping[str, Any]) -> Ite
     :param events: of one pipeline, the newest first
     :param item: the pipeline
     """
-    of_item = {(item.get("as_of"), one["table"]) for one in item.get("in_quarantine", ())}
+    of_item = {(item.get("as_of"), one["table"]) for one in item.get("newly_quarantined", ())}
     counted = {one["table"] for one in item.get("held", ())}
     held: dict[str, dict[str, Any]] = {}
     for event in events:
         known = figures(event.extra, event.timestamp)
-        for one in known.get("in_quarantine", ()):
+        for one in known.get("newly_quarantined", ()):
             if (known["as_of"], one["table"]) in of_item or one["table"] in counted:
                 continue  # These rows have a finding of their own.
             newest = held.setdefault(one["table"], {**one, "rows": 0, "as_of": known["as_of"]})

@@ -824,7 +824,7 @@ def test_a_clean_run_does_not_hide_what_earlier_ones_left_in_quarantine() -> Non
     # While the next run is at work, the figures are those of the last commit, which has its own finding.
     newest = event(9, "run_1", counts={"quarantined": 5})
     at_work = {**done(counts={"quarantined": 5}), "runs": [run(2, "running"), run()]}
-    assert item(**at_work)["in_quarantine"][0]["rows"] == 5
+    assert item(**at_work)["newly_quarantined"][0]["rows"] == 5
     (found,) = state.earlier_quarantined([newest, *events[:1]], item(**at_work))
     assert found["text"].startswith("Earlier commits (below) put 2 rows ")
     assert found["remedy"].endswith("delta-cdc status with the configuration."), (
@@ -832,7 +832,7 @@ def test_a_clean_run_does_not_hide_what_earlier_ones_left_in_quarantine() -> Non
     )
     # After a failed run, no figures of the last commit are shown.
     failed_since = {**at_work, "runs": [run(2, "failed"), run()]}
-    assert "in_quarantine" not in item(**failed_since)
+    assert "newly_quarantined" not in item(**failed_since)
     assert "put 5 rows" in next(state.earlier_quarantined([newest], item(**failed_since)))["text"]
 
 
