@@ -40,7 +40,7 @@ KINDS: dict[str, type[Kind]] = {
     kind.name: kind for kind in (Apply, ApplyHistory, ApplyWithRules, Ingest, Group, Staging, Expiry, Erase)
 }
 #: How often one run is ended before it may come to its end, at most.
-_MOST_KILLS = 5
+_MOST_KILLS = 8
 #: How many runs an input may need, if none is ended.
 _MOST_RUNS = 8
 
