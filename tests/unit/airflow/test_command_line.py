@@ -11,10 +11,10 @@ import pytest
 from airflow_delta_cdc import command_line, commands
 from airflow_delta_cdc.command_line import main
 from delta_cdc import cli
+from tests.support.imports import loaded
 from tests.support.logs import LogTable
 from tests.support.s3_gateway import ACCESS_KEY, REGION, SECRET_KEY
 from tests.support.tables import Tables
-from tests.unit.airflow.test_imports import _loaded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,8 +71,8 @@ def test_the_commands_are_those_of_the_engine() -> None:
 
 
 def test_airflow_loads_nothing_of_a_command_that_it_does_not_run() -> None:
-    loaded = _loaded("from airflow_delta_cdc.commands import get_cli_commands", "get_cli_commands()")
-    assert {name for name in loaded if name.startswith(("delta_cdc", "airflow_delta_cdc"))} <= {
+    found = loaded("from airflow_delta_cdc.commands import get_cli_commands", "get_cli_commands()")
+    assert {name for name in found if name.startswith(("delta_cdc", "airflow_delta_cdc"))} <= {
         "airflow_delta_cdc", "airflow_delta_cdc.commands"
     }  # fmt: skip
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from importlib import import_module
 
 import pytest
 
 from airflow_delta_cdc import engine, operators
+from tests.support.imports import loaded
 
 HEAVY = (
     *("pyspark", "pandas", "pyarrow", "numpy", "grpc", "deltalake", "obstore", "pydantic", "openlineage"),
@@ -19,25 +17,6 @@ HEAVY = (
 ONLY_FOR_RUNS = {f"delta_cdc.core.{name}" for name in ("spec", "steps", "requests", "shadow", "watermark")}
 #: Modules of the provider that the parsing of a DAG file does not need.
 ONLY_FOR_TASKS = {"publishing", "lineage", "runtime", "hooks.submit", "hooks.connect", "approval"}
-
-_PROBE = """
-import json, sys
-import airflow.sdk
-from airflow.sdk import Asset, AssetAlias
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.bases.sensor import BaseSensorOperator
-from airflow.triggers.base import BaseTrigger
-before = set(sys.modules)
-{imports}
-print(json.dumps(sorted(set(sys.modules) - before)))
-"""
-
-
-def _loaded(*imports: str) -> set[str]:
-    """Return the modules that statements load, beyond Airflow's own."""
-    probe = _PROBE.format(imports="\n".join(imports))
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +28,7 @@ def _loaded(*imports: str) -> set[str]:
     ids=["operators", "dags"],
 )
 def test_importing_pulls_nothing_heavy(modules: set[str]) -> None:
-    new = _loaded(*(f"from {name} import *" for name in modules))
+    new = loaded(*(f"from {name} import *" for name in modules))
     assert modules <= new
     assert not {name.split(".")[0] for name in new} & set(HEAVY)
     assert not ONLY_FOR_RUNS & new
@@ -58,7 +37,7 @@ def test_importing_pulls_nothing_heavy(modules: set[str]) -> None:
 
 @pytest.mark.parametrize(("name", "module"), sorted(operators._MODULES.items()))
 def test_an_operator_loads_no_other_one_and_nothing_that_only_a_run_needs(name: str, module: str) -> None:
-    new = _loaded(f"from airflow_delta_cdc.operators import {name}")
+    new = loaded(f"from airflow_delta_cdc.operators import {name}")
     ours = _ours(new)
     found = {part for part in ours if part.startswith("operators.")}
     assert found <= {f"operators.{part}" for part in (module, "base", "care", "saved_plans")}
@@ -66,7 +45,7 @@ def test_an_operator_loads_no_other_one_and_nothing_that_only_a_run_needs(name: 
 
 
 def test_a_file_of_groups_loads_nothing_that_only_a_run_needs() -> None:
-    ours = _ours(_loaded("from airflow_delta_cdc.dags import build_dags"))
+    ours = _ours(loaded("from airflow_delta_cdc.dags import build_dags"))
     assert "groups.table" in ours
     assert not ours & {*ONLY_FOR_TASKS, "jobs", "lookups", "names"}
 
