@@ -321,6 +321,21 @@ def _check_messages(name: str, options: Mapping[str, Any], file_format: str) -> 
         raise invalid("change_sequence and sequence_by are both given", "leave one of them out.")
 
 
+#: The options that choose the values that order events.
+_ORDERING = ("sequence_by", "change_sequence", "timestamp_column", "sequence_column", "envelope")
+
+
+def order_of(name: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what orders the events of an adapter: its name, and options; None if only its function knows.
+
+    :param options: checked options, also those that a seal records
+    """
+    if name not in SETTINGS:
+        return None
+    known = {one: setting for one, setting in SETTINGS[name].items() if one in _ORDERING}
+    return {"adapter": name, **{one: options.get(one, setting.default) for one, setting in known.items()}}
+
+
 def orders_by_offset(name: str, options: Mapping[str, Any]) -> bool:
     """Return whether an adapter orders messages by their offset before anything else; false if unknown.
 

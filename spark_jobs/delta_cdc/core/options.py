@@ -26,6 +26,7 @@ from delta_cdc.core.option import (
     MAPPING,
     MODE,
     NAME,
+    ON_DRIFT,
     OPTIONAL_TABLE,
     PARTITIONS,
     PIPELINE,
@@ -513,7 +514,7 @@ class RunOptions(RangeOptions):
         FLAG, "Repair the keys in the quarantine table", default=False, of_run=True, group="repair", flag=True
     )
     on_drift: str = option(
-        choice("fail", "accept", "repair"),
+        ON_DRIFT,
         "If the options differ from those that built the target: ``fail``; ``accept``: use the new "
         "ones from now on; ``repair``: use the new ones, and reload the target",
         default="fail",
@@ -804,6 +805,13 @@ class IngestRunOptions:
         choice("fail", "continue"),
         "If Kafka deleted records before an ingest read them: ``fail``, or ``continue`` at the oldest "
         "record that remains",
+        default="fail",
+        group="policies",
+    )
+    on_drift: str = option(
+        ON_DRIFT,
+        "If other values order the events than those in the log: ``fail`` (also ``repair``); ``accept``: "
+        "the new values sort after the old ones",
         default="fail",
         group="policies",
     )

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core import column_lists
+from delta_cdc.core import adapters, column_lists
 from delta_cdc.core.codec import encoded
 from delta_cdc.core.errors import ColumnNotFound, ConfigurationDrift, InvalidConfiguration, ReservedColumnName
 from delta_cdc.core.option import options_in
@@ -155,6 +155,46 @@ def ingest_options_of(seal: Seal) -> IngestOptions | None:
     """Return the options of a change log's last ingest; None if its seal does not record them."""
     recorded = seal.state.configuration.get("ingest")
     return IngestOptions(**_read(recorded, _OF_INGEST)) if isinstance(recorded, dict) else None
+
+
+def check_order(seal: Seal, options: IngestOptions, log: str, on_drift: str = "fail") -> tuple[str, ...]:
+    """Refuse an ingest whose events other values order than those in its log: the two cannot be compared.
+
+    An apply would take each later change of a known key for an older one, or each older one for a later.
+
+    :param seal: the newest of the pipeline in the log
+    :return: the accepted change, as a sentence
+    :raises ConfigurationDrift: names both orders, and the possible remedies
+    """
+    before = ingest_options_of(seal)
+    if before is None or before.insert_only or options.insert_only:
+        return ()
+    old, new = (adapters.order_of(one.adapter, one.adapter_options) for one in (before, options))
+    if old is None or new is None:
+        return ()
+    names = [name for name in {**old, **new} if _spelled(old.get(name)) != _spelled(new.get(name))]
+    if not names:
+        return ()
+    given, recorded = (", ".join(f"{name} {one.get(name)}" for name in names) for one in (new, old))
+    text = (
+        f"The events of the change log {log} are in the order of {recorded}, and now {given} is given "
+        f"(pipeline {seal.pipeline}, seal {seal.number})."
+    )
+    if on_drift == "accept":
+        return (f"{text} It is accepted (on_drift).",)
+    raise ConfigurationDrift(
+        f"{text} Sequences of the two cannot be compared, so newer changes could count as older ones.",
+        remedy="go back to the recorded value; or ingest all input into a new log and a new target; or, if "
+        "the log has no events yet, or the new values sort after the old ones, as those of a renamed column, "
+        'set on_drift to "accept" for one run.',
+    )
+
+
+def _spelled(value: Any) -> Any:
+    """Return what orders events without what does not matter: white space, and the case of names."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_spelled, value))
+    return " ".join(value.split()).lower() if isinstance(value, str) else value
 
 
 def _read(recorded: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from delta_cdc.core.spec import IngestSpec, SourceFile
 from delta_cdc.core.steps import NoRows, Records, Step
 from delta_cdc.core.text_table import named_counts, plural
 from delta_cdc.core.uris import canonical_uri, spark_uri
+from delta_cdc.core.validation import check_order
 from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import erased_keys, topic_partitions
@@ -147,7 +148,10 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
         look_at(request, state, state.number(_plan_key(request)), now),
         asyncio.sleep(0, []) if no_list else _listed(request),
     )
-    observed = _Observed(request, standing, now, listed)
+    accepted: tuple[str, ...] = ()
+    if standing.seal is not None:
+        accepted = check_order(standing.seal, request.options, request.log, request.on_drift)
+    observed = _Observed(request, standing, now, listed, accepted)
     if standing.pending is not None:
         chosen = await _pending(observed, state)
     elif request.replay:
@@ -176,11 +180,12 @@ class _Observed:
     standing: Standing
     now_ms: int
     listed: list[SourceFile]
+    accepted: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         recorded, lost = self.standing.recorded, self.standing.found_lost
-        notes = recorded.notes if recorded is not None else ()
+        notes = (*(recorded.notes if recorded is not None else ()), *self.accepted)
         if not lost:
             return notes
         return (

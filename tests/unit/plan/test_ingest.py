@@ -14,6 +14,7 @@ import pytest
 
 from delta_cdc.core import validation
 from delta_cdc.core.errors import (
+    ConfigurationDrift,
     InvalidConfiguration,
     NotADeltaTable,
     SourceNotFound,
@@ -115,6 +116,56 @@ def test_an_empty_log_that_somebody_made(world: World) -> None:
     assert spec_of(world.plan(now_ms=EPOCH + 99)).step.seal_number == world.log.created
     world.drain()
     assert world.events == world.delivered
+
+
+# -- the order of events --------------------------------------------------------------------------
+def ordered_by(adapter: str = "plain", **options: Any) -> dict[str, Any]:
+    return {"options": IngestOptions(keys=("id",), adapter=adapter, adapter_options=options)}
+
+
+@pytest.mark.parametrize(
+    ("built", "given"),
+    [
+        (ordered_by(sequence_by="seq"), ordered_by(sequence_by="ts")),
+        (ordered_by(sequence_by=["a", "b"]), ordered_by(sequence_by=["b", "a"])),
+        (ordered_by(sequence_by="seq"), ordered_by("maxwell")),
+        (ordered_by("debezium"), ordered_by("debezium", sequence_by=["source.pos", "source.row"])),
+        (ordered_by("dms", timestamp_column="ts"), ordered_by("dms", change_sequence="seq")),
+        (ordered_by("dms"), ordered_by("dms", envelope=True)),
+    ],
+)
+def test_another_order_is_refused(world: World, built: dict[str, Any], given: dict[str, Any]) -> None:
+    """Texts of another order sort below or above all that the log has: both are wrong for ever."""
+    world.deliver("a.json", ["1"])
+    world.ingest(**built)
+    world.deliver("b.json", ["2"])
+    for request in (given, {**given, "on_drift": "repair"}):
+        with pytest.raises(ConfigurationDrift, match=r"in the order of .*, and now .* is given") as raised:
+            world.plan(**request)
+        assert "a new log and a new target" in raised.value.remedy
+        assert not raised.value.retryable
+    accepted = world.plan(**given, on_drift="accept")
+    assert files(accepted) == ["b.json"]
+    assert "It is accepted (on_drift)" in str(accepted)
+    world.ingest(**given, on_drift="accept")
+    world.deliver("c.json", ["3"])
+    assert files(world.plan(**given)) == ["c.json"]
+
+
+@pytest.mark.parametrize(
+    ("built", "given"),
+    [
+        (ordered_by(sequence_by="Seq"), ordered_by(sequence_by=[" seq"])),
+        (ordered_by("debezium"), ordered_by("debezium", connector="mysql", table="t")),
+        (ordered_by("mine.adapter", sequence_by="x"), ordered_by("mine.adapter", sequence_by="y")),
+        (ordered_by("mine.adapter"), ordered_by("theirs.adapter")),
+    ],
+)
+def test_what_is_no_other_order(world: World, built: dict[str, Any], given: dict[str, Any]) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest(**built)
+    world.deliver("b.json", ["2"])
+    assert files(world.plan(**given)) == ["b.json"]
 
 
 # -- bounds -------------------------------------------------------------------------------------
