@@ -284,8 +284,8 @@ def test_transaction_retention_is_refused(target: LogTable) -> None:
         look(target)
 
 
-@pytest.mark.parametrize("declared", [False, True])
-def test_a_lost_transaction_is_not_taken_for_a_first_run(target: LogTable, declared: bool) -> None:
+@pytest.mark.parametrize("sets_baseline", [False, True])
+def test_a_lost_transaction_is_not_taken_for_a_first_run(target: LogTable, sets_baseline: bool) -> None:
     """As after delta.setTransactionRetentionDuration was set for a while, and a checkpoint was written."""
     target.checkpoint()
     (file,) = target.file(0).parent.glob("*.checkpoint.parquet")
@@ -293,7 +293,7 @@ def test_a_lost_transaction_is_not_taken_for_a_first_run(target: LogTable, decla
     pq.write_table(actions.filter(pc.is_null(actions["txn"])), file)
     target.append()
     with pytest.raises(TargetWithoutWatermark, match="version 2 has lost their transaction"):
-        run_sync(reconcile_async(DeltaLog(target.uri), "p", declared=declared))
+        run_sync(reconcile_async(DeltaLog(target.uri), "p", declared=sets_baseline))
     found = run_sync(reconcile_async(DeltaLog(target.uri), "another", declared=True))
     assert found is not None
     assert found.seal is None
