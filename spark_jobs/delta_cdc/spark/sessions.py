@@ -61,9 +61,17 @@ _STALENESS = "spark.databricks.delta.stalenessLimit"
 _APPEND_ONLY = "spark.databricks.delta.properties.defaults.appendOnly"
 #: Conf by which new tables forget the transactions of seals.
 _TRANSACTION_RETENTION = "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration"
+#: Conf by which the columns of new tables have other names in the files. The planner reads the files of an
+#: ingest's record and of a quarantine without Spark.
+_COLUMN_MAPPING = "spark.databricks.delta.properties.defaults.columnMapping.mode"
 #: The values of these confs in a private session, if the user's session has any; None: unset. They are
 #: Delta's: before its classes are loaded, Spark does not know them, nor their defaults.
-_OF_DELTA = {_STALENESS: "0", _APPEND_ONLY: "false", _TRANSACTION_RETENTION: None}
+_OF_DELTA = {
+    _STALENESS: "0",
+    _APPEND_ONLY: "false",
+    _TRANSACTION_RETENTION: None,
+    _COLUMN_MAPPING: None,
+}
 
 #: Conf by which Spark hides parts of the plans and statements that it shows.
 _REDACTION = "spark.sql.redaction.string.regex"
