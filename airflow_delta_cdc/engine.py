@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from delta_cdc.launch.spark_defaults import spark_default, text_of as properties_file_text
     from delta_cdc.launch.storage_secrets import storage_confs, write_private
     from delta_cdc.planning.consumers import consumers_of
-    from delta_cdc.planning.erasure import Flow, readers, with_downstream
+    from delta_cdc.planning.erasure import Flow, readers, sorted_out, with_downstream
     from delta_cdc.planning.expiry import plan_expiry
     from delta_cdc.planning.ingest import plan_ingest
     from delta_cdc.planning.optimize import plan_optimize
@@ -191,6 +191,7 @@ NAMES = {
     "consumers_of": ("delta_cdc.planning.consumers", "consumers_of"),
     "Flow": ("delta_cdc.planning.erasure", "Flow"),
     "readers": ("delta_cdc.planning.erasure", "readers"),
+    "sorted_out": ("delta_cdc.planning.erasure", "sorted_out"),
     "with_downstream": ("delta_cdc.planning.erasure", "with_downstream"),
     "plan_expiry": ("delta_cdc.planning.expiry", "plan_expiry"),
     "plan_ingest": ("delta_cdc.planning.ingest", "plan_ingest"),

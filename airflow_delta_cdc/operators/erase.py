@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_delta_cdc import engine
@@ -13,7 +12,7 @@ from airflow_delta_cdc.files import configuration, consumers, rendered
 from airflow_delta_cdc.lookups import chosen, each_located, located_consumers
 from airflow_delta_cdc.operators.base import DeltaCdcOperator
 from delta_cdc.core import arguments
-from delta_cdc.core.errors import InvalidConfiguration
+from delta_cdc.core.errors import DeltaCdcError, InvalidConfiguration
 from delta_cdc.core.option import FLAG, MAPPINGS, NAMES, PROPERTIES, TEXT
 from delta_cdc.core.uris import is_name
 from delta_cdc.core.variables import expand
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from airflow.sdk import Context
 
-    from delta_cdc.core.errors import DeltaCdcError
+    from delta_cdc.config import Table
     from delta_cdc.core.option import Kind
     from delta_cdc.planning.consumers import Consumer
     from delta_cdc.planning.erasure import Flow
@@ -155,7 +154,7 @@ class DeltaEraseOperator(DeltaCdcOperator):
                 "key has no value.", remedy="give a value for each key column of the tables.", argument="key"
             )
         purge = arguments.flag("purge", self.purge)
-        flows, consumers = self._flows(context)
+        flows, consumers, unusable = self._flows(context)
         work = engine.Erasure(
             keys=(key,),
             flows=flows,
@@ -164,6 +163,7 @@ class DeltaEraseOperator(DeltaCdcOperator):
             deletes_records=arguments.flag("quarantined_records", self.quarantined_records),
             dry_run=arguments.flag("dry_run", self.dry_run),
             single_driver=arguments.flag("single_driver", self.single_driver),
+            **unusable,
         )
         with self.application(context) as execute:
             report = engine.run_erasure(
@@ -174,8 +174,9 @@ class DeltaEraseOperator(DeltaCdcOperator):
         engine.raise_failed_maintenance(report.errors)
         return report.rows
 
-    def _flows(self, context: Context) -> tuple[tuple[Flow, ...], Sequence[Consumer]]:
-        """Return the chosen pipelines with those downstream, and the consumers of all tables.
+    def _flows(self, context: Context) -> tuple[tuple[Flow, ...], Sequence[Consumer], dict[str, Any]]:
+        """Return the chosen pipelines with those downstream, the consumers of all tables, and what is to be
+        reported of pipelines whose tables are not known, by parameters of an erasure.
 
         :raises InvalidConfiguration: neither, or both, of config and tables are given; or a table is unknown
         """
@@ -200,14 +201,25 @@ class DeltaEraseOperator(DeltaCdcOperator):
                     )
             named = [_flow(entry) for entry in given]
             flows = self._located(context, named, named)
-            return flows, engine.readers(flows)
+            return flows, engine.readers(flows), {}
         written = configuration(context, config)
+        wanted = {table.pipeline for _, table in written.chosen(group, names or None, with_sources=True)}
         # Of all tables: each may be downstream of a chosen one.
-        parsed = written.with_arguments(partial(rendered, self, context))
-        everything = [_flow(table.arguments) for table in parsed.tables()]
-        wanted = {table.pipeline for _, table in parsed.chosen(group, names or None, with_sources=True)}
-        first = [flow for flow in everything if flow.pipeline in wanted]
-        return self._located(context, first, everything), consumers(self, context, written)
+        found = engine.sorted_out(
+            {table.pipeline: self._rendered(context, table) for table in written.tables()}, chosen=wanted
+        )
+        flows = self._located(context, found.first, found.flows)
+        unusable = {"refused": found.refused, "unknown": found.unknown}
+        return flows, consumers(self, context, written), unusable
+
+    def _rendered(self, context: Context, table: Table) -> Flow | DeltaCdcError:
+        """Return the tables of a pipeline, or why they are not known: that does not affect the others."""
+        try:
+            places = {name: table.arguments[name] for name in _TABLES if name in table.arguments}
+            places = rendered(self, context, replace(table, arguments=places))
+            return _flow({**places, "shadow_of": table.arguments.get("shadow_of")})
+        except DeltaCdcError as error:
+            return error
 
     def _located(
         self, context: Context, first: Sequence[Flow], everything: Sequence[Flow]

@@ -120,17 +120,14 @@ class DeltaVerifyOperator(DeltaCdcOperator):
         """Check the logs, run at most one Spark application, show the results, and fail for findings."""
         fails = arguments.one_of(("fail", "report"), "on_finding", self.on_finding) != "report"
         targets = self._targets(context)
-        requests = [one for one in targets if isinstance(one, engine.VerifyRequest)]
         with self.application(context) as execute:
-            verified = engine.run_verify(
-                engine.paired_requests(requests),
+            results = engine.run_verify(
+                engine.paired_requests(targets),
                 execute=execute,
                 run_id=context["run_id"],
                 parallel=arguments.whole_number("parallel", self.parallel, minimum=1) or 1,
                 say=self.log.info,
             )
-        verifications = iter(verified)
-        results = [one if isinstance(one, Verification) else next(verifications) for one in targets]
         self.log.info("Verified %d table(s):\n%s", len(results), engine.verification_text(results))
         rows = xcom_rows(results)
         # Push before a failure: a failed task returns no value.

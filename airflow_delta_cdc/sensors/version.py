@@ -187,11 +187,15 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         with self._never_failing():
             return super().execute(context)
 
-    def look_again(self, context: Context, event: Any = None, until: float = 0) -> Any:
+    def look_again(
+        self, context: Context, event: Any = None, until: float = 0, refusals: int | None = None
+    ) -> Any:
         """Look after a pause, because the baseline could not be read before.
 
         :param until: when the wait ends, in epoch seconds
+        :param refusals: the checks in a row at which storage refused access
         """
+        self._refusals = refusals
         return self._look_or_defer(context, until)
 
     def _look_or_defer(self, context: Context, until: float | None = None) -> Any:
@@ -209,7 +213,8 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
 
         pause = TimeDeltaTrigger(timedelta(seconds=self.poke_interval))
         until = time.time() + left if until is None else until
-        return self.defer(trigger=pause, method_name="look_again", kwargs={"until": until}, timeout=timeout)
+        kwargs = {"until": until, "refusals": self._refusals}
+        return self.defer(trigger=pause, method_name="look_again", kwargs=kwargs, timeout=timeout)
 
     def _trigger(self, context: Context, baseline: _Baseline) -> DeltaVersionSensorTrigger:
         return DeltaVersionSensorTrigger(
@@ -272,9 +277,9 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
     def _counting_refusals(self, context: Context) -> Iterator[None]:
         """Count the checks in a row at which storage refuses access.
 
-        The task state store keeps the number: in mode ``reschedule``, and after a pause of a deferred task,
-        each check has a process of its own. An error that ends the wait ends the count, too: a retry begins
-        again.
+        Each check has a process of its own in mode ``reschedule``, for which the task state store keeps the
+        number, and after a pause of a deferred task, which keeps the number in its arguments. An error that
+        ends the wait ends the count, too: a retry begins again.
         """
         store = context.get("task_state_store")
         known = self._refusals

@@ -7,6 +7,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from delta_cdc.core.errors import (
@@ -280,6 +282,21 @@ def test_transaction_retention_is_refused(target: LogTable) -> None:
     target.set_properties(**{name: "interval 1 day"})
     with pytest.raises(TransactionRetentionSet, match="UNSET TBLPROPERTIES"):
         look(target)
+
+
+@pytest.mark.parametrize("sets_baseline", [False, True])
+def test_a_lost_transaction_is_not_taken_for_a_first_run(target: LogTable, sets_baseline: bool) -> None:
+    """As after delta.setTransactionRetentionDuration was set for a while, and a checkpoint was written."""
+    target.checkpoint()
+    (file,) = target.file(0).parent.glob("*.checkpoint.parquet")
+    actions = pq.read_table(file)
+    pq.write_table(actions.filter(pc.is_null(actions["txn"])), file)
+    target.append()
+    with pytest.raises(TargetWithoutWatermark, match="version 2 has lost their transaction"):
+        run_sync(reconcile_async(DeltaLog(target.uri), "p", declared=sets_baseline))
+    found = run_sync(reconcile_async(DeltaLog(target.uri), "another", declared=True))
+    assert found is not None
+    assert found.seal is None
 
 
 def test_rows_without_a_seal_of_ours(target: LogTable, tmp_path: Path) -> None:

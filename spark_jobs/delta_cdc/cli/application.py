@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc import job
 from delta_cdc.cli.common import session
-from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.requests import ApplyRequest
 from delta_cdc.core.rules import known_as
@@ -35,13 +34,11 @@ _OF_THE_APPLICATION = ("storage_options", "kafka_options", "conf")
 _PLACES = ("source", "log", "target", "staging", "current")
 
 
-def settings_of(pipelines: Sequence[Chosen], *, one_by_one: bool = False) -> dict[str, Any]:
+def settings_of(pipelines: Sequence[Chosen]) -> dict[str, Any]:
     """Return the settings of an application for some pipelines: options of store and Kafka, and confs.
 
-    :param one_by_one: the caller refuses each pipeline with templates alone
     :return: the settings by name; one that no pipeline has is None
-    :raises InvalidConfiguration: the groups have different settings; or the arguments of a pipeline contain
-        templates, which only Airflow renders
+    :raises InvalidConfiguration: the groups have different settings
     """
     groups = {one.group.name if one.group is not None else "": one.settings for one in pipelines}
     settings: dict[str, Any] = dict.fromkeys(_OF_THE_APPLICATION)
@@ -53,12 +50,6 @@ def settings_of(pipelines: Sequence[Chosen], *, one_by_one: bool = False) -> dic
                 remedy="run them one at a time, with --group.",
             )
         settings[name] = values[0]
-    names = [one.pipeline for one in pipelines if is_template(one.table.arguments)]
-    if names and not one_by_one:
-        raise InvalidConfiguration(
-            f"The arguments of {', '.join(names)} contain templates, which only Airflow renders.",
-            remedy="name the other pipelines with --pipeline, or write values instead.",
-        )
     return settings
 
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import newest_seal, single_driver
-from delta_cdc.cli.pipelines import Chosen, chosen, is_configuration, takes_pipelines
+from delta_cdc.cli.pipelines import Chosen, chosen, is_configuration, made_or_error, takes_pipelines
 from delta_cdc.config import load
-from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.validation import ingest_options_of
 from delta_cdc.core.variables import expand
-from delta_cdc.planning.erasure import Flow, readers, with_downstream
+from delta_cdc.planning.erasure import TABLES, Flow, readers, sorted_out, with_downstream
 from delta_cdc.run.erase import Erasure, run
 
 if TYPE_CHECKING:
@@ -62,15 +61,18 @@ def _run(arguments: argparse.Namespace) -> int:
     run_id = f"delta-cdc-erase-{uuid.uuid4().hex[:12]}"
     pipelines = chosen(arguments, with_sources=True)
     settings = settings_of(pipelines)
-    chosen_flows = [_flow(one) for one in pipelines]
-    flows, consumers = tuple(chosen_flows), readers(chosen_flows)
-    unknown: list[str] = []
-    if is_configuration(arguments.tables[0]):
-        configuration = load(arguments.tables[0])
+    configuration = load(arguments.tables[0]) if is_configuration(arguments.tables[0]) else None
+    everything = pipelines
+    if configuration is not None:
         everything = [Chosen(table, group) for group, table in configuration.chosen()]
-        flows = with_downstream(chosen_flows, [_flow(one) for one in everything])
+    found = sorted_out(
+        {one.pipeline: made_or_error(one, _flow, TABLES) for one in everything},
+        chosen={one.pipeline for one in pipelines},
+    )
+    consumers = readers(found.first)
+    if configuration is not None:
         consumers = tuple(map(_expanded, configuration.consumers()))
-        unknown = [one.pipeline for one in everything if is_template([one.source, one.target])]
+    flows = with_downstream(found.first, found.flows)
     work = Erasure(
         keys=(_key(arguments.keys),),
         flows=flows,
@@ -79,6 +81,8 @@ def _run(arguments: argparse.Namespace) -> int:
         deletes_records=arguments.quarantined_records,
         dry_run=arguments.dry_run,
         single_driver=arguments.single_driver,
+        refused=found.refused,
+        unknown=found.unknown,
     )
     with Application(settings, [replace(flow, source=None) for flow in flows]) as application:
         report = run(
@@ -87,19 +91,13 @@ def _run(arguments: argparse.Namespace) -> int:
             run_id=run_id,
             storage_options=settings["storage_options"],
         )
-    outside = report.outside
-    if unknown:
-        text = (
-            f"Pipelines whose tables contain templates, which only Airflow renders: {', '.join(unknown)}. If "
-            "they read these tables, erase the key there too, with DeltaEraseOperator."
-        )
-        outside = [text, *outside]
     errors = {table: f"{type(error).__name__}: {error}" for table, error in report.errors.items()}
     if arguments.json:
-        print(json.dumps({"tables": report.rows, "outside": outside, "errors": errors}, indent=2))
+        print(json.dumps({"tables": report.rows, "outside": report.outside, "errors": errors}, indent=2))
     else:
         print(report)
-        print("\n".join(["", "Outside the reach of this command:", *(f"- {text}" for text in outside)]))
+        outside = [f"- {text}" for text in report.outside]
+        print("\n".join(["", "Outside the reach of this command:", *outside]))
         for table, error in errors.items():
             print(f"{table}: {error}", file=sys.stderr)
     return 1 if errors else 0

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from delta_cdc.cli.common import refuse
 from delta_cdc.config import CODE_SUFFIXES, SUFFIXES, Table, load
+from delta_cdc.config.combine import is_template
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.variables import expand
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from delta_cdc.config import Group
     from delta_cdc.core.watermark import Seal
@@ -30,6 +31,8 @@ _HELP = (
 _INSTEAD_OF = {"delta_conn_id": "storage_options", "kafka_conn_id": "kafka_options"}
 #: The arguments that name the tables that a pipeline writes.
 WRITTEN = ("log", "target")
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,49 @@ def the_one(arguments: argparse.Namespace) -> Chosen:
         names = ", ".join(one.pipeline for one in pipelines[:10])
         raise InvalidConfiguration(f"This command takes one pipeline, not {names}.", remedy="name one.")
     return pipelines[0]
+
+
+def each(pipelines: Sequence[Chosen], make: Callable[[Chosen], _Made]) -> list[_Made | InvalidConfiguration]:
+    """Return what a function makes of each pipeline, or the error of a pipeline that cannot be used here.
+
+    :raises InvalidConfiguration: no pipeline can be used
+    """
+    made = [made_or_error(one, make) for one in pipelines]
+    errors = [one for one in made if isinstance(one, InvalidConfiguration)]
+    if errors and len(errors) == len(made):
+        raise errors[0]
+    return made
+
+
+def made_or_error(
+    one: Chosen, make: Callable[[Chosen], _Made], names: Container[str] | None = None
+) -> _Made | InvalidConfiguration:
+    """Return what a function makes of a pipeline, or the error of a pipeline that cannot be used here.
+
+    :param names: the arguments that the function reads; None: all
+    """
+    try:
+        refuse_templates(one, names)
+        return make(one)
+    except InvalidConfiguration as error:
+        return error
+
+
+def refuse_templates(one: Chosen, names: Container[str] | None = None) -> None:
+    """Refuse a pipeline of a configuration whose arguments contain templates.
+
+    :param names: the arguments that matter; None: all
+    :raises InvalidConfiguration: an argument contains a template
+    """
+    given = one.table.arguments if one.group is not None else {}
+    found = [name for name, value in given.items() if (names is None or name in names) and is_template(value)]
+    if found:
+        error = InvalidConfiguration(
+            f"{', '.join(found)} contains a template, which only Airflow renders.",
+            remedy="write a value instead, or do this in Airflow.",
+            argument=found[0],
+        )
+        raise at_its_place(one, error)
 
 
 def at_its_place(one: Chosen, error: InvalidConfiguration) -> InvalidConfiguration:

@@ -46,7 +46,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     else:
         refuse(arguments, (*OF_AN_INGEST, "kafka_options"), "without --ingest")
     pipelines = working(arguments)
-    pipeline_jobs = jobs_of(arguments, pipelines, settings_of(pipelines, one_by_one=True), is_plan=True)
+    pipeline_jobs = jobs_of(arguments, pipelines, settings_of(pipelines), is_plan=True)
     if arguments.ingest:
         pipeline_jobs = [_ingest_alone(job) for job in pipeline_jobs]
     plans = detect_changes(pipeline_jobs)

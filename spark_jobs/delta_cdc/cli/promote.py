@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import single_driver
-from delta_cdc.cli.pipelines import takes_pipelines, the_one
+from delta_cdc.cli.pipelines import refuse_templates, takes_pipelines, the_one
 from delta_cdc.cli.shadow import pair_of, takes_original, work_of
 from delta_cdc.config import load
 from delta_cdc.core.errors import InvalidConfiguration
@@ -51,6 +51,7 @@ def _promote(arguments: argparse.Namespace) -> int:
         )
     one = the_one(arguments)
     pair, settings = pair_of(arguments, one), settings_of([one])
+    refuse_templates(one)
     with Application(settings) as application:
         work = work_of(arguments, pair, settings, application)
         report = promote(work, runs=arguments.runs, dry_run=not arguments.yes)

@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     groups = [one.group for one in pipelines if one.group is not None]
     if groups:
         refuse(arguments, ("single_driver",), "with a configuration")
-    settings = settings_of(pipelines, one_by_one=True)
+    settings = settings_of(pipelines)
     pipeline_jobs = jobs_of(arguments, pipelines, settings, run_id=run_id)
     requests = [
         request for one in pipeline_jobs for request in (one.ingest, one.apply) if request is not None

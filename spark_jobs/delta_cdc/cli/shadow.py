@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import single_driver
-from delta_cdc.cli.pipelines import takes_pipelines, the_one
+from delta_cdc.cli.pipelines import refuse_templates, takes_pipelines, the_one
 from delta_cdc.config.combine import is_template
 from delta_cdc.core import codec
 from delta_cdc.core.arguments import pipeline_tables
@@ -52,6 +52,7 @@ def takes_original(parser: argparse.ArgumentParser) -> None:
 def _compare(arguments: argparse.Namespace) -> int:
     one = the_one(arguments)
     pair, settings = pair_of(arguments, one), settings_of([one])
+    refuse_templates(one)
     with Application(settings) as application:
         found = compare(work_of(arguments, pair, settings, application), whole=arguments.all)
     if arguments.json:

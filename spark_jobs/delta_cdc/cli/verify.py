@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import last_by, refuse
-from delta_cdc.cli.pipelines import chosen, takes_pipelines
+from delta_cdc.cli.pipelines import chosen, each, takes_pipelines
 from delta_cdc.config.verification import paired, request_of
-from delta_cdc.core.checks import CHECKS
+from delta_cdc.core.checks import CHECKS, Verification
+from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.planning.verify import VerifyRequest, check_names
 from delta_cdc.run.verify import run_verify, text_of
 
@@ -65,13 +66,18 @@ def _requests(
     pipelines: list[Chosen],
     checks: tuple[str, ...],
     storage_options: dict[str, str] | None,
-) -> list[VerifyRequest]:
+) -> list[VerifyRequest | Verification]:
+    """Return the request of each pipeline, or the result of one whose arguments cannot be used."""
     if pipelines[0].group is not None:
         refuse(arguments, _OF_A_TARGET, "with a configuration")
+        made = each(
+            pipelines,
+            lambda one: request_of(one.table.arguments, wanted=checks, storage_options=storage_options),
+        )
         return paired(
             [
-                request_of(one.table.arguments, wanted=checks, storage_options=storage_options)
-                for one in pipelines
+                _refused(one, request) if isinstance(request, InvalidConfiguration) else request
+                for one, request in zip(pipelines, made, strict=True)
             ]
         )
     if len(pipelines) > 1:
@@ -90,3 +96,9 @@ def _requests(
         )
         for one in pipelines
     ]
+
+
+def _refused(one: Chosen, error: InvalidConfiguration) -> Verification:
+    """Return the result of a pipeline whose arguments cannot be used. Its table is as the file has it."""
+    given = one.table.arguments
+    return Verification(one.pipeline, str(given.get("target") or given.get("log")), error=error)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_cdc.cli.application import Application, settings_of
 from delta_cdc.cli.common import last_by, refuse
-from delta_cdc.cli.pipelines import takes_pipelines, the_one
+from delta_cdc.cli.pipelines import refuse_templates, takes_pipelines, the_one
 from delta_cdc.config.why import request_of
 from delta_cdc.core.arguments import conflict, size
 from delta_cdc.core.errors import InvalidConfiguration
@@ -69,6 +69,7 @@ def _size(text: str) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     one = the_one(arguments)
+    refuse_templates(one)
     settings = settings_of([one])
     request = _request(arguments, one, settings["storage_options"])
     with Application(settings, [request]) as application:

@@ -6,8 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any, get_args
 
 from delta_cdc.cli.common import bounds, flags, newest_seal, refuse
-from delta_cdc.cli.pipelines import at_its_place, chosen, source_of, takes_pipelines
-from delta_cdc.config.combine import is_template
+from delta_cdc.cli.pipelines import at_its_place, chosen, each, source_of, takes_pipelines
 from delta_cdc.core.arguments import MODES, ONWARDS
 from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.core.option import filled, in_group, options_in
@@ -92,11 +91,14 @@ def jobs_of(
     if pipelines[0].group is None:
         return [_recorded(arguments, one, settings, run_id=run_id, is_plan=is_plan) for one in pipelines]
     refuse(arguments, _FIRST_LOAD, "with a configuration")
-    jobs = [_configured(arguments, one, settings, run_id=run_id) for one in pipelines]
-    errors = [job.error for job in jobs if job.error is not None]
-    if errors and len(errors) == len(jobs):
-        raise errors[0]
-    return jobs
+    overrides = {one.pipeline: _overrides(arguments, one) for one in pipelines}
+    made = each(
+        pipelines, lambda one: _configured(arguments, one, overrides[one.pipeline], settings, run_id=run_id)
+    )
+    return [
+        PipelineJob(error=job, name=one.pipeline) if isinstance(job, InvalidConfiguration) else job
+        for one, job in zip(pipelines, made, strict=True)
+    ]
 
 
 def refuse_an_apply(arguments: argparse.Namespace, where: str) -> None:
@@ -110,10 +112,11 @@ def refuse_an_apply(arguments: argparse.Namespace, where: str) -> None:
         raise InvalidConfiguration(f"--mode given {where}.", remedy="leave it out.")
 
 
-def _configured(
-    arguments: argparse.Namespace, one: Chosen, settings: Mapping[str, Any], *, run_id: str
-) -> PipelineJob:
-    """Return the job of a configured pipeline; the command line overrides its arguments."""
+def _overrides(arguments: argparse.Namespace, one: Chosen) -> dict[str, Any]:
+    """Return the arguments of a configured pipeline that the command line overrides.
+
+    :raises InvalidConfiguration: an argument has no meaning for the pipeline
+    """
     table, given = one.table.arguments, vars(arguments)
     names = (*_OF_AN_APPLY, *OF_AN_INGEST, *_OF_BOTH)
     overrides = {name: value for name in names if (value := given.get(name)) not in (None, False)}
@@ -126,26 +129,27 @@ def _configured(
             f"{', '.join(unknown)} given for {table['pipeline']}, where it has no meaning.",
             remedy="leave it out, or name only pipelines where it has one.",
         )
+    return overrides
+
+
+def _configured(
+    arguments: argparse.Namespace,
+    one: Chosen,
+    overrides: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    run_id: str,
+) -> PipelineJob:
+    """Return the job of a configured pipeline."""
     try:
-        _refuse_templates(table)
         return pipeline_job(
-            {**table, **overrides},
+            {**one.table.arguments, **overrides},
             run_id=run_id,
             storage_options=settings["storage_options"],
-            kafka_options=given.get("kafka_options") or settings["kafka_options"],
+            kafka_options=vars(arguments).get("kafka_options") or settings["kafka_options"],
         )
     except InvalidConfiguration as error:
-        return PipelineJob(error=at_its_place(one, error), name=one.pipeline)
-
-
-def _refuse_templates(table: Mapping[str, Any]) -> None:
-    names = [name for name, value in table.items() if is_template(value)]
-    if names:
-        raise InvalidConfiguration(
-            f"{', '.join(names)} contains a template, which only Airflow renders.",
-            remedy="write a value instead, or run this pipeline in Airflow.",
-            argument=names[0],
-        )
+        raise at_its_place(one, error) from error
 
 
 def _recorded(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.planning.consumers import Consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -119,17 +119,6 @@ class Configuration:
         if with_sources:
             selected |= collectors([table.arguments for _, table in tables], pipelines)
         return [(one, table) for one, table in tables if table.pipeline in selected]
-
-    def with_arguments(self, of: Callable[[Table], dict[str, Any]]) -> Configuration:
-        """Return the configuration with other arguments of its tables.
-
-        :param of: returns the arguments of a table
-        """
-
-        def changed(group: Group) -> Group:
-            return replace(group, tables=tuple(replace(table, arguments=of(table)) for table in group.tables))
-
-        return replace(self, groups=tuple(map(changed, self.groups)))
 
     def consumers(self) -> tuple[Consumer, ...]:
         """Return the pipelines of the configuration as consumers of their source tables.

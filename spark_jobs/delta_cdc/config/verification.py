@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.checks import Verification
 from delta_cdc.core.errors import InvalidConfiguration, TableNameUnresolved
 from delta_cdc.core.rules import check_options
 from delta_cdc.core.uris import canonical_uri
@@ -53,13 +54,16 @@ def request_of(
     )
 
 
-def paired(requests: Sequence[VerifyRequest]) -> list[VerifyRequest]:
+def paired(requests: Sequence[VerifyRequest | Verification]) -> list[VerifyRequest | Verification]:
     """Let each history be compared with the current rows of its source, if exactly one pipeline builds them.
 
-    :param requests: requests with locations instead of catalog names, as far as these are known
+    :param requests: requests with locations instead of catalog names, as far as these are known; a result is
+        left as it is
     """
     by_likeness: dict[Any, list[VerifyRequest]] = {}
     for request in requests:
+        if isinstance(request, Verification):
+            continue
         if request.options is not None and request.options.keys and request.source is not None:
             by_likeness.setdefault(_likeness(request), []).append(request)
     current_of: dict[int, VerifyRequest] = {}
@@ -71,7 +75,7 @@ def paired(requests: Sequence[VerifyRequest]) -> list[VerifyRequest]:
             current_of[id(types[2])] = types[1]
     return [
         request
-        if (other := current_of.get(id(request))) is None
+        if isinstance(request, Verification) or (other := current_of.get(id(request))) is None
         else replace(request, current=other.target, current_pipeline=other.pipeline)
         for request in requests
     ]

@@ -34,7 +34,7 @@ from delta_cdc.planning.quarantine import newest_seal
 from delta_cdc.planning.vacuum import reached
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from delta_cdc.core.spec import EraseSpec, KeyPlace
     from delta_cdc.delta_log.table import TableState
@@ -48,6 +48,10 @@ _SINKS = (
     "Staging tables of your own sinks: delete the key's rows there after the commit of a batch. An open "
     "batch that lost rows is read again, with the key if older versions of the source have it."
 )
+
+
+#: The arguments of a pipeline that name its tables, as in :class:`Flow`.
+TABLES = ("source", "log", "target", "staging")
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,38 @@ def with_downstream(chosen: Sequence[Flow], flows: Sequence[Flow]) -> tuple[Flow
         if not more:
             return tuple(found)
         found += more
+
+
+@dataclass(frozen=True)
+class Flows:
+    """The pipelines that are known, and those whose tables are not.
+
+    :param first: the chosen pipelines
+    :param flows: all pipelines
+    :param refused: a chosen pipeline -> why its tables are not known
+    :param unknown: why the tables of other pipelines are not known
+    """
+
+    first: tuple[Flow, ...]
+    flows: tuple[Flow, ...]
+    refused: dict[str, DeltaCdcError]
+    unknown: tuple[DeltaCdcError, ...]
+
+
+def sorted_out(found: Mapping[str, Flow | DeltaCdcError], *, chosen: Container[str]) -> Flows:
+    """Return the pipelines that an erasure begins with, and all others.
+
+    :param found: pipeline -> its tables, or why they are not known
+    :raises DeltaCdcError: the tables of no chosen pipeline are known
+    """
+    flows = {name: one for name, one in found.items() if isinstance(one, Flow)}
+    errors = {name: one for name, one in found.items() if isinstance(one, DeltaCdcError)}
+    first = tuple(flow for name, flow in flows.items() if name in chosen)
+    refused = {name: error for name, error in errors.items() if name in chosen}
+    if refused and not first:
+        raise next(iter(refused.values()))
+    unknown = tuple(error for name, error in errors.items() if name not in chosen)
+    return Flows(first, tuple(flows.values()), refused, unknown)
 
 
 def readers(flows: Iterable[Flow]) -> tuple[Consumer, ...]:
@@ -288,14 +324,21 @@ def _time(milliseconds: int) -> str:
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC).isoformat(timespec="seconds")
 
 
-def outside_reach(flows: Sequence[Flow]) -> list[str]:
-    """Return what an erasure cannot reach, one sentence each."""
+def outside_reach(flows: Sequence[Flow], unknown: Iterable[DeltaCdcError] = ()) -> list[str]:
+    """Return what an erasure cannot reach, one text each.
+
+    :param unknown: see :class:`Flows`
+    """
     written = {_canonical(table) for flow in flows for table in flow.writes}
     sources = sorted(
         {flow.source for flow in flows if flow.source and _canonical(flow.source) not in written}
     )
     ledgers = ", ".join(dict.fromkeys(ledger_of(table) for flow in flows for table in flow.writes))
     found = [f"The source {source}: erase the key there too." for source in sources]
+    found += [
+        f"{error.message} If that pipeline reads these tables, erase the key there too: {error.remedy}"
+        for error in unknown
+    ]
     return [
         *found,
         "Copies: backups, clones, exports, replicas of the storage, and the older versions that it keeps.",

@@ -486,8 +486,19 @@ async def _unsealed(
     declared: bool,
 ) -> RecordedWatermark:
     empty = await asyncio.to_thread(lambda: state.is_empty)
+    pipelines: set[str] = set()
+    if not empty and (stored is None or not declared):
+        pipelines = await _pipelines(history, state)
+    if stored is None and pipeline in pipelines:
+        # Also for a baseline: one that stays in a DAG would set an old version.
+        raise TargetWithoutWatermark(
+            f"The log of {state.uri} has seals of pipeline {pipeline}, and version {state.version} has lost "
+            f"their transaction: {_RETENTION} was set, or another program wrote a checkpoint without it.",
+            remedy='use mode="reset", which replaces all rows by those of the source; or drop the target. '
+            "For a change log, name a new table.",
+        )
     if not empty and not declared:
-        others = await _other_pipelines(history, state, pipeline)
+        others = sorted(pipelines - {pipeline})
         other_seals = f"; seals of other pipelines: {', '.join(others)}" if others else ""
         if stored is not None:
             take_over = "name the pipeline that built these rows in take_over_from; or " if others else ""
@@ -526,12 +537,13 @@ async def _next_number(log: DeltaLog, state: TableState, stored: int | None) -> 
     return commit.info.timestamp or commit.timestamp
 
 
-async def _other_pipelines(history: History, state: TableState, pipeline: str) -> list[str]:
+async def _pipelines(history: History, state: TableState) -> set[str]:
+    """Return the pipelines whose seals are in the newest commits."""
     pipelines: set[str] = set()
     async for commit in Back(history, state.version, max(-1, state.version - _LOOK_BACK)):
         apps = (txn.app_id for txn in commit.txns if txn.app_id.startswith(_APP_PREFIX))
         pipelines.update(app[len(_APP_PREFIX) :] for app in apps)
-    return sorted(pipelines - {pipeline})
+    return pipelines
 
 
 # -- RESTORE ------------------------------------------------------------------------------------

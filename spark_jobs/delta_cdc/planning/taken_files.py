@@ -238,12 +238,14 @@ def _read(uri: str, names: list[str], storage_options: dict[str, str] | None) ->
 
     def one(name: str) -> Any:
         try:
-            return read_columns(storage, name, _COLUMNS)
+            rows = read_columns(storage, name, _COLUMNS)
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             # Errors of the Parquet reader have no number. Of disk errors, only a missing file is damage.
             if isinstance(error, OSError) and error.errno not in (None, ENOENT):
                 raise
             return f"{name}: {reason(error)}"
+        # With column mapping, a file has other names. Without any column, its rows would record nothing.
+        return rows if "pipeline" in rows.column_names else f"{name}: it has no column pipeline"
 
     workers = _CONCURRENT if local_path(uri) is None else _LOCAL
     with storage.named(), ThreadPoolExecutor(max_workers=workers) as pool:

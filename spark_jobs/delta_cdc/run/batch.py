@@ -25,6 +25,8 @@ from delta_cdc.core.reasons import unnamed
 from delta_cdc.core.rules import known_as
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.delta_log.table import DeltaLog
+from delta_cdc.planning.apply import lasting_drift
+from delta_cdc.planning.memory import Memory
 from delta_cdc.planning.topics import Looks
 from delta_cdc.run.apply import Applying
 from delta_cdc.run.ingest import Ingesting
@@ -238,6 +240,7 @@ class _PipelineRun:
 
     :param followers: the runs of other pipelines whose applies the application of this ingest does, too
     :param then: what that application reported for the apply of this run; None: nothing
+    :param drift_is_known: whether the options of the apply were compared with those of its target
     """
 
     pipeline_job: PipelineJob
@@ -245,6 +248,7 @@ class _PipelineRun:
     ingested: Outcome | None = None
     followers: list[_PipelineRun] = field(default_factory=list)
     then: JobResult | None = None
+    drift_is_known: bool = False
 
     def lead(self, other: _PipelineRun) -> None:
         """Do the apply of another run in the application of this ingest, if that can do the same.
@@ -308,6 +312,7 @@ class _PipelineRun:
             if apply is not None:
                 # First, the version of the target is saved.
                 await self._know_version_before(apply)
+                await self._announce_drift(apply)
             return await application.run(spec)
 
         ingesting = Ingesting(replace(ingest, after=after), self.services, execute, wait)
@@ -315,6 +320,17 @@ class _PipelineRun:
         for one, result in zip(runs, self.ingested.then, strict=False):
             one.then = result
             self.ingested.effort.add({name: -seconds for name, seconds in result.seconds.items()})
+
+    async def _announce_drift(self, apply: ApplyRequest) -> None:
+        """Report before the first job of the ingest that the apply will fail because of other options.
+
+        The ingest goes on: the source may not keep its records until a person corrects the options.
+        """
+        if not self.drift_is_known:
+            self.drift_is_known = True
+            error = await lasting_drift(apply, Memory(backup=self.services.backup))
+            if error is not None:
+                self.services.say(f"After the ingest, this run will fail: {type(error).__name__}: {error}")
 
     async def _may_follow(self) -> bool:
         """Return whether the apply has a target to add to, whose version is saved now.

@@ -34,6 +34,8 @@ class Erasure:
     :param purge: also remove masked rows from the current files, and VACUUM where no consumer needs old files
     :param deletes_records: delete the records in the quarantine of an ingest that may be of a key
     :param dry_run: count what would be deleted, and write nothing
+    :param refused: see :class:`~delta_cdc.planning.erasure.Flows`: an error of the report for each
+    :param unknown: see :class:`~delta_cdc.planning.erasure.Flows`
     """
 
     keys: tuple[dict[str, str], ...] = field(repr=False)
@@ -43,6 +45,8 @@ class Erasure:
     deletes_records: bool = False
     dry_run: bool = False
     single_driver: bool = False
+    refused: Mapping[str, DeltaCdcError] = field(default_factory=dict)
+    unknown: tuple[DeltaCdcError, ...] = ()
 
 
 _NO_ROW = (
@@ -58,7 +62,7 @@ class Report:
     :param rows: one per table: ``table``, ``what`` it is, ``status``, ``deleted`` rows, what
         :func:`delta_cdc.planning.erasure.remains` returns, and ``note``
     :param outside: what it cannot reach, one sentence each
-    :param errors: table -> why it failed
+    :param errors: table -> why it failed; of a pipeline whose tables are not known, its name
     :param dry_run: whether the rows were only counted
     """
 
@@ -96,7 +100,7 @@ def run(
     places = {place.table: place for place in erasure.places(work.flows)}
     owners = [table for table, place in places.items() if place.remembers]
     rows: dict[str, dict[str, Any]] = {}
-    errors: dict[str, DeltaCdcError] = {}
+    errors: dict[str, DeltaCdcError] = dict(work.refused)
 
     def noted(table: str, note: str) -> None:
         rows[table]["note"] = "; ".join(text for text in (rows[table].get("note"), note) if text)
@@ -137,7 +141,7 @@ def run(
             rows[table] |= run_sync(erasure.remains(table, storage_options))
         except DeltaCdcError as error:
             errors.setdefault(table, error)
-    outside = [*_if_nothing(rows.values(), errors), *erasure.outside_reach(work.flows)]
+    outside = [*_if_nothing(rows.values(), errors), *erasure.outside_reach(work.flows, work.unknown)]
     return Report(list(rows.values()), outside, errors, work.dry_run)
 
 

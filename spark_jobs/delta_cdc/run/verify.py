@@ -27,7 +27,7 @@ _TRIES = 3
 
 
 def run_verify(
-    requests: Sequence[VerifyRequest],
+    requests: Sequence[VerifyRequest | Verification],
     *,
     execute: Callable[[BatchSpec], JobResult],
     run_id: str = "",
@@ -38,12 +38,15 @@ def run_verify(
 
     An error of one target is in its own result, and does not affect the others.
 
+    :param requests: a target whose arguments cannot be used has its result already
     :param execute: runs a batch in Spark
     :param parallel: how many tables Spark checks at once
     :return: one result per request, in order
     """
 
-    async def verified(request: VerifyRequest, application: Application) -> Verification:
+    async def verified(request: VerifyRequest | Verification, application: Application) -> Verification:
+        if isinstance(request, Verification):
+            return request
         try:
             return await _verified(request, application, say)
         except DeltaCdcError as error:

@@ -35,15 +35,20 @@ from delta_cdc.spark.sessions import is_lost, restriction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_DELTAS_CATALOG = "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _DELTA_REMEDY = (
     "start Spark with the confs spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension (beside others "
-    "in a list) and spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog."
+    f"in a list) and {_DELTAS_CATALOG}."
 )
-#: What Spark says of a table's path if its current catalog is not Delta's.
-_NO_PATHS = "DIRECT_QUERY] Unsupported data source type for direct query on files: delta"
+#: What Spark says of a table's path if its current catalog is not Delta's: queries and MERGE, and ALTER.
+_NO_PATHS = (
+    "DIRECT_QUERY] Unsupported data source type for direct query on files: delta",
+    "[SCHEMA_NOT_FOUND] The schema `spark_catalog`.`delta` cannot be found",
+)
 _PATHS_REMEDY = (
-    "set the conf spark.sql.defaultCatalog=spark_catalog for this job: the current catalog does not know "
-    "tables by their paths. Then give names in other catalogs with all three parts."
+    "let Delta's catalog be the current one, because no other knows tables by their paths: start Spark with "
+    f"{_DELTAS_CATALOG}, and set spark.sql.defaultCatalog=spark_catalog for this job. Give other catalogs, "
+    "such as Iceberg's, names of their own, and write their tables with all three parts."
 )
 
 #: Error classes of Delta and Spark -> our name and remedy. First match wins.
@@ -64,7 +69,7 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         _DELTA_REMEDY,
     ),
     (
-        (_NO_PATHS,),
+        _NO_PATHS,
         EnvironmentNotReady,
         _PATHS_REMEDY,
     ),

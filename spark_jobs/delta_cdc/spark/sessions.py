@@ -59,9 +59,19 @@ SCHEMA_AS_OF = {
 _STALENESS = "spark.databricks.delta.stalenessLimit"
 #: Conf by which new tables refuse an update or a delete. A target or staging table needs both.
 _APPEND_ONLY = "spark.databricks.delta.properties.defaults.appendOnly"
-#: The values of these confs in a private session, if the user's session has any. They are Delta's: before its
-#: classes are loaded, Spark does not know them, nor their defaults.
-_OF_DELTA = {_STALENESS: "0", _APPEND_ONLY: "false"}
+#: Conf by which new tables forget the transactions of seals.
+_TRANSACTION_RETENTION = "spark.databricks.delta.properties.defaults.setTransactionRetentionDuration"
+#: Conf by which the columns of new tables have other names in the files. The planner reads the files of an
+#: ingest's record and of a quarantine without Spark.
+_COLUMN_MAPPING = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+#: The values of these confs in a private session, if the user's session has any; None: unset. They are
+#: Delta's: before its classes are loaded, Spark does not know them, nor their defaults.
+_OF_DELTA = {
+    _STALENESS: "0",
+    _APPEND_ONLY: "false",
+    _TRANSACTION_RETENTION: None,
+    _COLUMN_MAPPING: None,
+}
 
 #: Conf by which Spark hides parts of the plans and statements that it shows.
 _REDACTION = "spark.sql.redaction.string.regex"
@@ -164,14 +174,12 @@ def _new_session(spark: SparkSession) -> Iterator[SparkSession]:
     if session_confs is None:
         _require_one_version(spark)
         session_confs = _new_session_confs[spark] = dict(session.conf.getAll)
-    # newSession does not copy runtime confs.
+    # newSession does not copy runtime confs. Copy names that Spark does not know, too: a user set them, for
+    # instance for a file system, or as Delta's properties of new tables.
     changed = {
         key: value
         for key, value in dict(spark.conf.getAll).items()
-        # Copy names that Spark does not know, too: a user set them, for instance for a file system.
-        if key != LAST_COMMIT
-        and session_confs.get(key) != value
-        and (session.conf.isModifiable(key) or not key.startswith("spark."))
+        if key != LAST_COMMIT and session_confs.get(key) != value
     }
     # A session that refuses a conf did not get it from its user either.
     set_where_allowed(session, changed)

@@ -149,6 +149,9 @@ def test_a_default_catalog_that_knows_no_paths_is_named() -> None:
     assert isinstance(named, EnvironmentNotReady)
     assert not named.retryable
     assert "spark.sql.defaultCatalog=spark_catalog" in named.remedy
+    assert "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog" in named.remedy
+    altered = "[SCHEMA_NOT_FOUND] The schema `spark_catalog`.`delta` cannot be found. Verify the spelling"
+    assert named_errors.named(RuntimeError(altered), "/lake/a").remedy == named.remedy
     other = named_errors.named(RuntimeError(f"{text}jdbc SQLSTATE: 0A000"), "/lake/a")
     assert not isinstance(other, EnvironmentNotReady)
 

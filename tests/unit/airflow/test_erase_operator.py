@@ -92,6 +92,30 @@ def test_the_task_erases_downstream_of_a_table_by_its_other_name(
     assert tables.target.uri in erased
 
 
+def test_a_pipeline_whose_templates_fail_is_refused_alone(
+    tables: Tables, spark: Spark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    tables.sealed(2)
+    monkeypatch.setenv("LAKE", str(tmp_path))
+    late = '  late: {source: "{{ 1 / 0 }}/source", target: /late, keys: [id], where: "{{ 1 / 0 }}"}\n'
+    fine = '  p: {source: "${LAKE}/source", target: "${LAKE}/target", keys: [id], where: "{{ 1 / 0 }}"}\n'
+    (tmp_path / "pipelines.yaml").write_text(f"pipelines:\n{late}{fine}")
+    context: Any = {"run_id": "r", "dag": SimpleNamespace(fileloc=str(tmp_path / "dag.py"))}
+
+    def erased(**given: Any) -> list[str]:
+        spark.specs.clear()
+        operator = DeltaEraseOperator(task_id="t", key={"id": 17}, config="pipelines.yaml", **given)
+        operator.execute(context)
+        return [spec.table_uri for spec in spark.specs if isinstance(spec, EraseSpec)]
+
+    # A template outside of a pipeline's tables does not matter.
+    assert tables.target.uri in erased(pipelines="p")
+    assert "If that pipeline reads these tables, erase the key there too" in capsys.readouterr().out
+    with pytest.raises(InvalidConfiguration, match="Cannot render the templates of late"):
+        erased()
+    assert tables.target.uri in [spec.table_uri for spec in spark.specs if isinstance(spec, EraseSpec)]
+
+
 def test_a_staging_table_alone_is_refused(tables: Tables, spark: Spark) -> None:
     entry = {"pipeline": "p", "source": tables.source.uri, "staging": tables.staging.uri}
     with pytest.raises(InvalidConfiguration, match="tables has an entry"):

@@ -13,8 +13,9 @@ from deltalake import write_deltalake
 from delta_cdc.core.errors import ConfigurationDrift
 from delta_cdc.core.quarantine import Held
 from delta_cdc.run import batch
-from delta_cdc.run.batch import PipelineJob
+from delta_cdc.run.batch import PipelineJob, run_batch
 from delta_cdc.run.detect_changes import detect_changes
+from delta_cdc.run.loop import Services
 from delta_cdc.run.saved_plans import SavedPlan
 from tests.support.filled import fill
 from tests.support.logs import LogTable
@@ -23,6 +24,7 @@ from tests.unit.flow.test_bundle import Lake
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from delta_cdc.core.spec import BatchSpec, JobResult
     from delta_cdc.run.detect_changes import DetectedChanges
 
 
@@ -110,6 +112,7 @@ def test_other_options_are_found_before_the_ingest_which_goes_on(tmp_path: Path)
     """The source may not keep its records until a person corrects the options of the target."""
     lake = Lake(tmp_path)
     one = lake.add("one")
+    log: list[str] = []
     one.world.deliver("a.json", ["x"])
     lake.publish(lake.run())
     one.world.deliver("b.json", ["y"])
@@ -126,8 +129,19 @@ def test_other_options_are_found_before_the_ingest_which_goes_on(tmp_path: Path)
     assert "; then ConfigurationDrift: " in drifted.found
     assert "\nthen       ConfigurationDrift: " in drifted.plan
     assert found().error is None
+    # A run reports it before its application starts.
+    lake.applies = False
+    other = replace(one.apply, options=replace(one.apply.options, where="id > 1"))
+
+    def execute(spec: BatchSpec) -> JobResult:
+        log.append("Spark")
+        return lake.execute(spec)
+
+    (result,) = run_batch([replace(one.pipeline_job, apply=other)], Services(execute=execute, say=log.append))
+    (position,) = [n for n, line in enumerate(log) if "will fail: ConfigurationDrift: " in line]
+    assert (position < log.index("Spark"), log.count("Spark")) == (True, 1)
+    assert (result.ingested is not None, type(result.error)) == (True, ConfigurationDrift)
     # Without a new file, the plan of the apply finds it.
-    one.world.ingest()
     assert (found(where="id > 1").has_work, type(found(where="id > 1").error)) == (False, ConfigurationDrift)
 
 

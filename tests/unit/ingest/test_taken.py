@@ -119,6 +119,14 @@ def test_a_file_of_it_is_gone_or_damaged(tmp_path: Path) -> None:
     assert found.number == 14
 
 
+def test_a_file_with_other_names_of_columns_is_no_empty_record(tmp_path: Path) -> None:
+    """As of a table with column mapping."""
+    rows = table_of([row for row in ROWS if row["seal"] == 10])
+    renamed = rows.rename_columns([f"col-{number}" for number in range(rows.num_columns)])
+    deltalake.write_deltalake(tmp_path / "log__ingested", renamed)
+    assert "it has no column pipeline" in asyncio.run(taken(str(tmp_path / "log"), "p")).damaged
+
+
 def test_a_damaged_file_is_no_news_from_the_disk(tmp_path: Path) -> None:
     """Arrow raises OSError for both."""
     made(tmp_path / "log__ingested")

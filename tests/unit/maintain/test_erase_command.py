@@ -11,13 +11,14 @@ from delta_cdc.cli import main
 from delta_cdc.core.errors import VacuumWouldLose
 from delta_cdc.core.spec import VacuumSpec
 from delta_cdc.delta_log.table import run_sync
-from delta_cdc.planning.erasure import places
+from delta_cdc.planning.erasure import outside_reach, places
 from delta_cdc.planning.vacuum import plan_vacuum
 from delta_cdc.run.erase import Report
 from tests.support.logs import EPOCH, SECOND
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from delta_cdc.run.erase import Erasure
@@ -29,6 +30,9 @@ pipelines:
   first: {source: /elsewhere, target: "${LAKE}/source", keys: [id]}
   p: {source: "${LAKE}/source", target: "${LAKE}/target", keys: [id]}
 """
+
+
+LATE = '  late: {source: "{{ var.value.lake }}/source", target: "${LAKE}/late", keys: [id]}\n'
 
 
 @pytest.fixture
@@ -44,22 +48,22 @@ def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Erasure]:
 
     def run(one: Erasure, **_: Any) -> Report:
         found.append(one)
-        return Report([], [], {})
+        return Report([], outside_reach(one.flows, one.unknown), dict(one.refused))
 
     monkeypatch.setattr(erase_command, "run", run)
     return found
 
 
-def command(tmp_path: Path, text: str, *more: str) -> None:
+def command(tmp_path: Path, text: str, *more: str, pipelines: Sequence[str] = ("first",)) -> int:
     file = tmp_path / "pipelines.yaml"
     file.write_text(text)
-    assert main(["erase", str(file), "first", "--key", "id=17", *more]) == 0
+    return main(["erase", str(file), *pipelines, "--key", "id=17", *more])
 
 
 def test_the_command_erases_from_tables_downstream_with_variables(
     work: list[Erasure], tmp_path: Path
 ) -> None:
-    command(tmp_path, CONFIGURATION)
+    assert command(tmp_path, CONFIGURATION) == 0
     (one,) = work
     assert str(tmp_path / "target") in {place.table for place in places(one.flows)}
 
@@ -68,7 +72,7 @@ def test_the_command_purges_nothing_that_a_consumer_with_variables_needs(
     work: list[Erasure], tables: Tables, tmp_path: Path
 ) -> None:
     tables.sealed(2)
-    command(tmp_path, CONFIGURATION, "--purge")
+    assert command(tmp_path, CONFIGURATION, "--purge") == 0
     (one,) = work
     spec = VacuumSpec(run_id="r", table_uri=tables.source.uri)
     with pytest.raises(VacuumWouldLose):
@@ -78,8 +82,25 @@ def test_the_command_purges_nothing_that_a_consumer_with_variables_needs(
 def test_the_command_names_pipelines_that_may_be_downstream(
     work: list[Erasure], tmp_path: Path, capsys: Any
 ) -> None:
-    more = '  late: {source: "{{ var.value.lake }}/source", target: "${LAKE}/late", keys: [id]}\n'
-    command(tmp_path, CONFIGURATION + more)
+    assert command(tmp_path, CONFIGURATION + LATE) == 0
+    assert [one.pipeline for one in work[0].flows] == ["first", "p"]
     shown = capsys.readouterr().out
-    assert "which only Airflow renders: late." in shown
-    assert "DeltaEraseOperator" in shown
+    assert "The pipeline late in " in shown
+    assert (
+        "source contains a template, which only Airflow renders. If that pipeline reads these tables" in shown
+    )
+
+
+def test_the_command_refuses_only_the_pipeline_whose_tables_are_not_known(
+    work: list[Erasure], tmp_path: Path, capsys: Any
+) -> None:
+    more = '  limited: {source: /s, target: "${LAKE}/limited", keys: [id], where: "day > \'{{ ds }}\'"}\n'
+    assert command(tmp_path, CONFIGURATION + LATE + more, pipelines=()) == 1
+    # A template outside of its tables does not matter.
+    assert [one.pipeline for one in work[0].flows] == ["first", "limited", "p"]
+    shown = capsys.readouterr()
+    assert "late: InvalidConfiguration: The pipeline late in" in shown.err
+    assert "If that pipeline reads these tables" not in shown.out
+    work.clear()
+    assert command(tmp_path, CONFIGURATION + LATE, pipelines=["late"]) == 2
+    assert not work

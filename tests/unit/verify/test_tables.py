@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +17,6 @@ from delta_cdc.run.verify import text_of
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     Said = pytest.CaptureFixture[str]
 
 
@@ -128,6 +127,18 @@ def test_of_the_logs_no_spark_is_needed(tables: Tables, capsys: Said) -> None:
     assert main(["verify", pair, "--checks", "seal", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["check"], row["status"], row["table"]) == ("seal", "ok", tables.target.uri)
+
+
+def test_a_pipeline_that_is_not_known_here_is_refused_alone(tables: Tables, capsys: Any) -> None:
+    given = f"{{source: {tables.source.uri}, target: '{{{{ var.value.lake }}}}/late', keys: [id]}}"
+    text = Path("flows.yaml").read_text()
+    Path("flows.yaml").write_text(text.replace("pipelines:\n", f"pipelines:\n  late: {given}\n"))
+    assert main(["verify", "flows.yaml", "--pipeline", "late", "--pipeline", "p", *LOGS]) == 1
+    late, p, error = capsys.readouterr().out.splitlines()[2:]
+    assert (late.split(), p.split()) == (["late"], ["p", "0", "ok", "ok", "-", "ok"])
+    assert "target contains a template, which only Airflow renders." in error
+    assert main(["verify", "flows.yaml", "--pipeline", "late", *LOGS]) == 2
+    assert "The pipeline late in flows.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
