@@ -7,12 +7,14 @@ the quarantine was written.
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.spark import quarantine
+from delta_cdc.spark.sealed import settling
 from tests.simulator import ingest_frames
 from tests.simulator.oracle import REFUSED
 from tests.simulator.patches import replaced
@@ -50,17 +52,24 @@ def entries(session: Session, spec: ApplySpec, step: Step) -> Frame | None:
     computes_again = step.kind in ("reload", "reset", "repair") and not step.read.quarantined
     if found and computes_again and _is_there(session, spec.quarantine_uri):
         # All rows are read, and most of those that are invalid are there already.
-        held = session.rows_of(spec.quarantine_uri).rows
-        earlier = [row for row in held if row["pipeline"] == spec.pipeline and row["seal"] < step.seal_number]
+        held = _held(session, spec, step)
+        earlier = [row for row in held if row["seal"] < step.seal_number]
         known = {row["raw"] for row in earlier}
         found = [row for row in found if row["raw"] not in known]
     return ingest_frames.Frame(session, found, list(quarantine.COLUMNS)) if found else None
 
 
-def keys(session: Session, spec: ApplySpec) -> set[int]:
+def keys(session: Session, spec: ApplySpec, step: Step) -> set[int]:
     """Return the keys that a replay computes again."""
-    rows = quarantine.rows_of(session, spec.quarantine_uri, spec.pipeline)  # type: ignore[arg-type]
-    return {json.loads(row["raw"])[0] for row in rows.rows}  # type: ignore[attr-defined]
+    rows = _held(session, spec, step)
+    return {json.loads(row["raw"])[0] for row in rows}
+
+
+def _held(session: Session, spec: ApplySpec, step: Step) -> list[dict[str, Any]]:
+    uri, pipeline = spec.quarantine_uri, spec.pipeline
+    rows: Any = quarantine.rows_of(session, uri, pipeline, step.settling)  # type: ignore[arg-type]
+    found: list[dict[str, Any]] = rows.rows
+    return found
 
 
 def _is_there(session: Session, uri: str) -> bool:
@@ -122,5 +131,12 @@ class Rule:
 def installed() -> Iterator[None]:
     """Let the world replace what reads and writes the quarantine, for the project's own code."""
     found = SimpleNamespace(has_table=_is_there)
-    with replaced((quarantine, {"F": ingest_frames.Functions, "catalog": found})):
+    with replaced((quarantine, {"F": ingest_frames.Functions, "catalog": found}), settling_here(found)):
         yield
+
+
+def settling_here(catalog: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what the world replaces where rows that leave a quarantine are marked and deleted."""
+    numbers = itertools.count()
+    new = {"uuid4": lambda: SimpleNamespace(hex=f"mark{next(numbers)}")}
+    return settling, {"F": ingest_frames.Functions, "catalog": catalog, **new}

@@ -48,8 +48,8 @@ INGEST_DEFECTS = (
     Defect(
         "A replay removes from quarantine what it brought into the log.",
         "spark.ingest.engine",
-        "        if prepared.settled is not None:",
-        "        if False:",
+        "        if prepared.settled is None:",
+        "        if True:",
         2,
     ),
     Defect(

@@ -116,6 +116,10 @@ class Functions:
         return Column(lambda row: {column.name: column.of(row) for column in columns})
 
     @staticmethod
+    def array_contains(column: Column, value: Any) -> Column:
+        return Column(lambda row: None if (found := column.of(row)) is None else value in found)
+
+    @staticmethod
     def current_timestamp() -> Column:
         return Column(lambda row: None)
 

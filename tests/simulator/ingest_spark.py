@@ -26,6 +26,7 @@ from delta_cdc.core.change_log import (
     SOURCE_TIMESTAMP,
 )
 from delta_cdc.core.errors import DeltaCdcError, JobFailed
+from delta_cdc.core.quarantine import SETTLED_BY
 from delta_cdc.core.spec import ApplySpec, BatchSpec, IngestSpec, JobResult, ReadSpec
 from delta_cdc.ingest.sources import DAMAGED
 from delta_cdc.run.apply import Applying
@@ -36,7 +37,7 @@ from delta_cdc.spark.ingest import kafka, readable_files
 from delta_cdc.spark.ingest.engine import IngestSteps
 from delta_cdc.spark.ingest.events import Known
 from tests.simulator import delta, spark
-from tests.simulator.ingest_frames import Frame, value_of
+from tests.simulator.ingest_frames import Column, Frame
 from tests.simulator.ingest_records import NoRecords, decoded, position
 from tests.simulator.ingest_staging import StagedSteps
 from tests.simulator.store import NoAnswer
@@ -59,32 +60,22 @@ PAYLOAD = T.StructType(
 #: The columns that the rows of a log and of the tables beside it have here.
 _NAMES = {
     "log": [*PAYLOAD.names, *LOG_COLUMNS],
-    "log__quarantine": list(quarantine.COLUMNS),
+    "log__quarantine": [*quarantine.COLUMNS, SETTLED_BY],
 }
 _DELETE = re.compile(
     r"DELETE FROM delta\.`([^`]+)` WHERE \(pipeline <> '(\w+)' OR seal < (\d+)\) "
     r"AND raw IS NULL AND position\.file IN \((.*)\)"
 )
-_MERGE = re.compile(
-    r"MERGE INTO delta\.`([^`]+)` AS q USING `(\w+)` AS s ON q\.pipeline = '(\w+)' AND q\.seal < (\d+) "
-    r"AND q\.raw = s\.`_raw` AND q\.position <=> s\.`_position` WHEN MATCHED THEN DELETE"
-)
 
 
 class IngestSession(spark.Session):
-    """A private session.
+    """A private session."""
 
-    :param views: the rows of its temporary views
-    """
+    settling = "settle"
 
     def __init__(self, world: IngestWorld) -> None:
         super().__init__(world)
         self.of: IngestWorld = world
-        self.views: dict[str, list[dict[str, Any]]] = {}
-        self.catalog = SimpleNamespace(dropTempView=lambda name: self.views.pop(name, None))
-
-    def range(self, *bounds: int) -> Frame:
-        return Frame(self, [{}], [])
 
     def columns_of(self, table: delta.Table) -> list[str]:
         return _NAMES[table.name]
@@ -100,13 +91,7 @@ class IngestSession(spark.Session):
             def is_of_file(row: dict[str, Any]) -> bool:
                 return row["raw"] is None and row["position"]["file"] in names
 
-            return self._deleted(uri, pipeline, int(seal), is_of_file, of_others=True)
-        if (match := _MERGE.fullmatch(text)) is not None:
-            uri, view, pipeline, seal = match.groups()
-            settled = {value_of((row[RAW], row[POSITION])) for row in self.views[view]}
-            return self._deleted(
-                uri, pipeline, int(seal), lambda row: value_of((row["raw"], row["position"])) in settled
-            )
+            return self._deleted(uri, pipeline, int(seal), is_of_file)
         found = super().sql(text)
         if " HISTORY " in text:
             table = self.world.table(text.split("`")[1])
@@ -114,34 +99,11 @@ class IngestSession(spark.Session):
                 row["userMetadata"] = table.info(row["version"]).get("userMetadata")
         return found
 
-    def _deleted(
-        self,
-        uri: str,
-        pipeline: str,
-        seal: int,
-        matches: Callable[[dict[str, Any]], bool],
-        *,
-        of_others: bool = False,
-    ) -> None:
-        def is_left(row: Any) -> bool:
-            is_earlier = of_others if row["pipeline"] != pipeline else row["seal"] < seal
-            return not (is_earlier and matches(row))
+    def _deleted(self, uri: str, pipeline: str, seal: int, matches: Callable[[dict[str, Any]], bool]) -> None:
+        def is_gone(row: Any) -> bool:
+            return (row["pipeline"] != pipeline or row["seal"] < seal) and matches(row)
 
-        if all(map(is_left, self.rows_of(uri).rows)):
-            # Delta commits nothing.
-            return
-
-        def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
-            actions: list[delta.Action] = []
-            for path in begun.files:
-                rows: list[Any] = table.read(path)
-                kept = [row for row in rows if is_left(row)]
-                if len(kept) < len(rows):
-                    actions += [table.remove(path), *([table.add(kept)] if kept else [])]
-            return "DELETE", {"predicate": "[]"}, {}, actions
-
-        with self.of.phase("settle"):
-            self.write(uri, make, sealed=False)
+        self.alter(uri, Column(is_gone), "DELETE", lambda row: None, phase=self.settling)
 
     def created(self, table: delta.Table, properties: dict[str, str]) -> list[delta.Action]:
         """Return the actions that create a table; the columns of a log are read from its metadata."""

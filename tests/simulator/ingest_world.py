@@ -29,6 +29,7 @@ from delta_cdc.run import rounds
 from delta_cdc.spark import quarantine
 from delta_cdc.spark.ingest import engine, events, ingested, redelivery
 from tests.simulator import ingest_frames, ingest_spark
+from tests.simulator.aside import settling_here
 from tests.simulator.delta import Table
 from tests.simulator.hub import Hub, Loop
 from tests.simulator.ingest_airflow import IngestAirflow
@@ -486,6 +487,7 @@ def _ingests(world: IngestWorld) -> Iterator[None]:
         (rounds, {"run_beside": lambda main: Loop(hub).run(main(Inline()))}),
         (ingested, {"F": ingest_frames.Functions}),
         (quarantine, {"F": ingest_frames.Functions, "catalog": exists}),
+        settling_here(exists),
         (
             redelivery,
             {

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.quarantine import SETTLING
 from tests.simulator.delta import Missing
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Sealed:
     planned_in: str
     planned_hash: str | None
     successor: str | None = None
+    settles: bool = False
 
     @classmethod
     def of(cls, table: Table, version: int) -> Sealed | None:
@@ -70,6 +72,7 @@ class Sealed:
             (step.get("planned_on") or {}).get("table_id", ""),
             (step.get("planned_on") or {}).get("commit_hash"),
             seal.get("successor"),
+            SETTLING in state["configuration"],
         )
 
 
@@ -407,6 +410,7 @@ class Judge:
         found = self.mine(self.table.rows(self.table.snapshot(sealed.version)))
         if self.replays:
             self.check_kept(found, past, sealed)
+            self._check_settled(chain, sealed)
             found = [row for row in found if not is_invalid(row[0])]
         if sorted(found, key=str) != wanted:
             raise Violation(
@@ -415,6 +419,15 @@ class Judge:
             )
         if self.aside is not None and not self.is_aside_lost and sealed.kind in MOVING and not self.replays:
             check_set_aside(self.aside, past, sealed)
+
+    def _check_settled(self, chain: Chain, sealed: Sealed) -> None:
+        """What an earlier replay took out of the quarantine is gone by the next commit, whatever died."""
+        replays = [one.number for one in chain.seals if one.settles and one.number < sealed.number]
+        if not replays or self.aside is None or self.is_aside_lost:
+            return
+        rows: list[Any] = self.aside.rows(self.aside.snapshot()) if self.aside.newest >= 0 else []
+        if rest := [row for row in rows if row["pipeline"] == sealed.pipeline and row["seal"] < replays[-1]]:
+            raise Violation(f"version {sealed.version}: seal {replays[-1]} replayed {rest}")
 
     def check_kept(
         self, found: list[list[Any]], past: Past, sealed: Sealed, *, replayed: bool = False

@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.errors import DeltaCdcError
+from delta_cdc.core.quarantine import SETTLED_BY
 from delta_cdc.core.spec import BatchSpec, JobResult
 from delta_cdc.core.validation import described
 from delta_cdc.spark import quarantine
@@ -20,7 +22,7 @@ from delta_cdc.spark.apply.engine import ApplySteps
 from delta_cdc.spark.apply.prepared_step import PreparedStep
 from delta_cdc.spark.sessions import LAST_COMMIT
 from tests.simulator import aside, delta
-from tests.simulator.ingest_frames import Frame, parsed
+from tests.simulator.ingest_frames import Column, Frame, parsed, value_of
 from tests.simulator.oracle import is_invalid
 from tests.simulator.store import AlreadyExists, NoAnswer
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from delta_cdc.core.spec import ApplySpec
     from delta_cdc.core.steps import Step
     from delta_cdc.core.watermark import Seal
-    from tests.simulator.ingest_frames import Column
     from tests.simulator.world import World
 
 _APP, _NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
@@ -38,6 +39,13 @@ _TEXT = "spark.databricks.delta.commitInfo.userMetadata"
 _DETAIL = re.compile(r"DESCRIBE DETAIL delta\.`([^`]+)`")
 _DELETE = re.compile(r"DELETE FROM delta\.`([^`]+)` WHERE (.+)")
 _UPDATE = re.compile(r"UPDATE delta\.`([^`]+)` SET (\w+) = '(\w+)' WHERE (.+)")
+#: What marks the rows that leave a quarantine, and what deletes them (spark.sealed.settling).
+_MARK = re.compile(
+    r"MERGE INTO delta\.`([^`]+)` AS q USING `(\w+)` AS s ON (.+) WHEN MATCHED THEN UPDATE SET settled_by = "
+    r"filter\(array_union\(array\('(\w+)'\), coalesce\(q\.settled_by, array\(\)\)\), "
+    r"\(one, at\) -> at < (\d+)\)"
+)
+_SETTLE = re.compile(r"DELETE FROM delta\.`([^`]+)` WHERE array_contains\(settled_by, '(\w+)'\)")
 _PAST = re.compile(r"DESCRIBE HISTORY delta\.`([^`]+)` LIMIT (\d+)")
 
 
@@ -85,17 +93,26 @@ class Session:
     """A private session.
 
     :param invalid: the rows that a step sets aside, with the versions that added them
+    :param views: the rows of its temporary views
+    :cvar settling: the phase of what marks and deletes rows that leave a quarantine
     """
+
+    settling = "quarantine"
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.conf = Conf()
         self.invalid: list[tuple[int, delta.Row]] = []
+        self.views: dict[str, list[dict[str, Any]]] = {}
+        self.catalog = SimpleNamespace(dropTempView=lambda name: self.views.pop(name, None))
         self.read = SimpleNamespace(format=lambda name: SimpleNamespace(load=self.rows_of))
 
     def columns_of(self, table: delta.Table) -> list[str]:
         """Return the names of the columns of a table whose rows are dicts."""
-        return list(quarantine.COLUMNS)
+        return [*quarantine.COLUMNS, SETTLED_BY]
+
+    def range(self, *bounds: int) -> Frame:
+        return Frame(self, [{}], [])
 
     def rows_of(self, uri: str) -> Frame:
         """Return the rows of a table whose rows are dicts."""
@@ -103,7 +120,10 @@ class Session:
         if now.version < 0:
             raise delta.Missing(f"DELTA_TABLE_NOT_FOUND {uri}")
         rows: list[Any] = table.rows(now)
-        return Frame(self, rows, self.columns_of(table))
+        columns = self.columns_of(table)
+        if SETTLED_BY in columns:
+            rows = [{SETTLED_BY: None, **row} for row in rows]
+        return Frame(self, rows, columns)
 
     def valid(self, rows: list[delta.Row], version: int) -> list[delta.Row]:
         """Return rows without those of invalid keys, which are set aside."""
@@ -149,6 +169,17 @@ class Session:
                     }
                 ]
             )
+        if (match := _MARK.fullmatch(text)) is not None:
+            uri, view, condition, mark, most = match.groups()
+            chosen = _matching(condition, self.views[view])
+            made = partial(_marked, mark=mark, most=int(most))
+            self.alter(uri, chosen, "MERGE", made, phase=self.settling)
+            return Rows([])
+        if (match := _SETTLE.fullmatch(text)) is not None:
+            uri, mark = match.groups()
+            chosen = Column(lambda row: mark in (row.get(SETTLED_BY) or ()))
+            self.alter(uri, chosen, "DELETE", lambda row: None, phase=self.settling)
+            return Rows([])
         if (match := _DELETE.fullmatch(text)) is not None:
             self.alter(match[1], parsed(match[2]), "DELETE", lambda row: None)
             return Rows([])
@@ -275,11 +306,21 @@ class Session:
         with self.world.phase(_PHASES["quarantine"]):
             self.write(uri, make)
 
-    def alter(self, uri: str, chosen: Column, operation: str, made: Callable[[dict[str, Any]], Any]) -> None:
+    def alter(
+        self,
+        uri: str,
+        chosen: Column,
+        operation: str,
+        made: Callable[[dict[str, Any]], Any],
+        phase: str = _PHASES["quarantine"],
+    ) -> None:
         """Delete or update the rows that a condition selects.
 
         :param made: returns a row in place of one; None for none
         """
+        if not any(chosen.of(row) is True for row in self.rows_of(uri).rows):
+            # Delta commits nothing.
+            return
 
         def make(table: delta.Table, begun: delta.Snapshot) -> delta.Written:
             actions: list[delta.Action] = []
@@ -291,7 +332,7 @@ class Session:
                     actions += [table.remove(path), *([table.add(kept)] if kept else [])]
             return operation, {"predicate": "[]"}, {}, actions
 
-        with self.world.phase(_PHASES["quarantine"]):
+        with self.world.phase(phase):
             self.write(uri, make, sealed=False)
 
     def _refuse_dropped(self, key: str) -> None:
@@ -350,12 +391,8 @@ class Steps(ApplySteps):
         return replace(made, state=replace(made.state, configuration=configuration))
 
     def complete(self, step: Step, prepared: PreparedStep, version: int) -> None:
-        """Set the properties of a new table: a commit of its own. Empty the quarantine after a replay."""
+        """Set the properties of a new table: a commit of its own."""
         session: Any = self.session
-        if step.read.quarantined:
-            quarantine.forget(
-                session, self.spec.quarantine_uri, self.spec.pipeline, step.seal_number, step.read.since
-            )
         if step.planned_on is not None and not self.spec.may_lack_layout:
             return
         _, now = session.read_log(self.spec.target_uri)
@@ -368,6 +405,24 @@ class Steps(ApplySteps):
             return "SET TBLPROPERTIES", {}, {}, [{"metaData": metadata}]
 
         session.write(self.spec.target_uri, make, sealed=False)
+
+
+def _matching(condition: str, rows: list[dict[str, Any]]) -> Column:
+    """Return the ON of a MERGE: comparisons with constants, and with columns of the source."""
+    parts = condition.split(" AND ")
+    constant = parsed(" AND ".join(one.replace("q.", "") for one in parts if " s." not in one))
+    pairs = [
+        (one.split(" ")[0].removeprefix("q."), one.rpartition(" s.")[2].strip("`"))
+        for one in parts
+        if " s." in one
+    ]
+    theirs = {value_of([row[of] for _, of in pairs]) for row in rows}
+    return Column(lambda row: constant.of(row) and value_of([row[name] for name, _ in pairs]) in theirs)
+
+
+def _marked(row: dict[str, Any], mark: str, most: int) -> dict[str, Any]:
+    marks = [mark, *(one for one in row.get(SETTLED_BY) or () if one != mark)]
+    return {**row, SETTLED_BY: marks[:most]}
 
 
 def execute(world: World, spec: Any) -> JobResult:
@@ -550,7 +605,7 @@ def _reload(session: Session, spec: ApplySpec, step: Step) -> Callable[[], objec
 
 def _repair(session: Session, spec: ApplySpec, step: Step) -> Callable[[], object]:
     if step.read.quarantined:
-        return _brought_to_source(session, spec, step, aside.keys(session, spec))
+        return _brought_to_source(session, spec, step, aside.keys(session, spec, step))
     changes = _changes(session, spec, step)
     session.invalid = []
     keys = {row[0] for _, added, _ in changes for row in added}

@@ -16,6 +16,7 @@ from delta_cdc.cli.status import _lines
 from delta_cdc.core.errors import SourceTableReplaced, TableNotFound
 from delta_cdc.core.metrics import METRICS
 from delta_cdc.core.options import ApplyOptions
+from delta_cdc.core.quarantine import SETTLED_BY, SETTLING
 from delta_cdc.core.retention import readable as span
 from delta_cdc.core.validation import described
 from delta_cdc.delta_log.table import DeltaLog, run_sync
@@ -302,6 +303,13 @@ def test_rows_in_the_quarantine_of_a_target(tables: Tables, capsys: Any) -> None
     pq.write_table(pa.table({"pipeline": ["p"] * 10}), quarantine.path / "part-00001-0.parquet")
     main(["status", f"p={tables.target.uri}"])
     assert f"  quarantine 10 rows: {quarantine.uri}" in capsys.readouterr().out.splitlines()
+    # The run of the newest seal died before it deleted what it had taken out.
+    marks = pa.array([["m", "n"], ["n"], None, *[["m"]] * 7], pa.list_(pa.string()))
+    columns = {"pipeline": ["p"] * 10, SETTLED_BY: marks}
+    pq.write_table(pa.table(columns), quarantine.path / "part-00001-0.parquet")
+    assert status("p", tables.target.uri).rows_in_quarantine == 10
+    tables.sealed(3, 101, configuration={SETTLING: "m"})
+    assert status("p", tables.target.uri).rows_in_quarantine == 2
 
 
 # -- change logs --------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def _seal(chosen_pipeline: Chosen, table: str) -> Seal:
 def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal) -> int:
     options = one.storage_options
     quarantine = quarantine_of(table)
-    if not run_sync(rows_held(quarantine, one.pipeline, options)):
+    if not run_sync(rows_held(quarantine, one.pipeline, options, seal)):
         # An ingest that got another name leaves its records to the old one; a target has no second owner.
         others = run_sync(other_pipelines(quarantine, one.pipeline, options)) if _is_log(seal) else ()
         print(no_records(table, one.pipeline, others))
@@ -115,7 +115,7 @@ def _replayed(arguments: argparse.Namespace, one: Chosen, table: str, seal: Seal
             # A registry of schemas may need them.
             common["kafka_options"] = one.settings.get("kafka_options")
         counts = again(spark, arguments, configured, table, seal, common)
-    rest = run_sync(rows_held(quarantine, one.pipeline, options))
+    rest = run_sync(rows_held(quarantine, one.pipeline, options, _seal(one, table)))
     print(named_counts(counts) or "nothing moved")
     if rest:
         query = (

@@ -10,12 +10,17 @@ from delta_cdc.core.text_table import plural
 from delta_cdc.core.uris import spark_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
 #: Suffix of the name of a target's or change log's quarantine.
 QUARANTINE = "__quarantine"
 #: Key of the configuration in a seal: the pipeline has put rows into the quarantine beside its target.
 ASIDE = "set_aside"
+#: Key of the configuration in a seal: rows with this mark are no longer in quarantine, but in the table.
+SETTLING = "settling"
+#: Column of a quarantine: the marks of the tries that took the row out (:data:`SETTLING`); NULL in most rows.
+SETTLED_BY = "settled_by"
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,11 @@ class Held:
     table: str
     rows: int
     is_log: bool
+
+
+def settling_of(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a seal's configuration that the next step needs, even if it takes nothing else."""
+    return {SETTLING: configuration[SETTLING]} if SETTLING in configuration else {}
 
 
 def quarantine_of(table: str) -> str:

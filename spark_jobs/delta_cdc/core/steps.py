@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from delta_cdc.core.codec import OUTSIDE_IDENTITY
 from delta_cdc.core.column_changes import ColumnChange  # noqa: TC001 - the codec reads hints
 from delta_cdc.core.options import RangeMethod  # noqa: TC001 - the codec reads hints
+from delta_cdc.core.quarantine import SETTLING
 from delta_cdc.core.watermark import PipelineState, StepKind, TableVersion, newest
 
 if TYPE_CHECKING:
@@ -328,6 +329,12 @@ class Step:
     def configuration(self) -> dict[str, Any]:
         """Return the options and the data that the state before the step records."""
         return self.before.configuration if self.before is not None else {}
+
+    @property
+    def settling(self) -> str | None:
+        """Return the mark of the rows that the step before took out of a quarantine; None without any."""
+        mark: str | None = self.configuration.get(SETTLING)
+        return mark
 
     @property
     def lateness_bound(self) -> str | None:

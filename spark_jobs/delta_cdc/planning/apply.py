@@ -26,13 +26,13 @@ from delta_cdc.core.errors import (
 )
 from delta_cdc.core.options import QueryOptions
 from delta_cdc.core.properties import CHANGE_FEED, feed_on, tracks_rows
-from delta_cdc.core.quarantine import quarantine_of
+from delta_cdc.core.quarantine import quarantine_of, settling_of
 from delta_cdc.core.rules import check_apply, check_options, check_order
 from delta_cdc.core.steps import Changes, NoRows, Snapshot, Staging, Step
 from delta_cdc.core.uris import canonical_uri, spark_uri
 from delta_cdc.core.value_rules import those_that
 from delta_cdc.core.versions import VersionRange
-from delta_cdc.core.watermark import TableVersion, app_id
+from delta_cdc.core.watermark import PipelineState, TableVersion, app_id
 from delta_cdc.delta_log.schema_changes import leaf_paths
 from delta_cdc.delta_log.table import DeltaLog, TableState, run_sync
 from delta_cdc.planning import (
@@ -355,6 +355,11 @@ async def _reset(observed: Observation[ApplyRequest]) -> Plan:
     load = steps[position]
     await preconditions.refuse_empty_copy(request, await observed.at(max(load.ending_version, 0)))
     reset = replace(load, kind="reset")
+    seal = observed.recorded.seal
+    if seal is not None and not observed.before and (left := settling_of(seal.state.configuration)):
+        # Of the state before, only what its last step has left to do.
+        before = PipelineState(load.watermark, load.at, loaded_version=load.at, configuration=left)
+        reset = replace(reset, before=before)
     spec = replace(plan.spec, steps=(*steps[:position], reset, *steps[position + 1 :]))
     note = f"Reset: the run deletes all rows of {target}, and loads the target again."
     if refused is not None:

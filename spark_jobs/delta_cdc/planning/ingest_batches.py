@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from delta_cdc.core.change_log import LOG_COLUMNS
 from delta_cdc.core.concurrency import both
 from delta_cdc.core.errors import TargetRecreated, TargetReplaced, TargetWithoutWatermark, WatermarkExpired
+from delta_cdc.core.quarantine import settling_of
 from delta_cdc.core.validation import described_ingest
 from delta_cdc.delta_log.table import DeltaLog
 from delta_cdc.planning.observe import first_number
@@ -232,7 +233,7 @@ class Standing:
         present = {mark(file.uri) for file in chosen.files if not file.missing}
         absent = {mark(file.uri) for file in chosen.files if file.missing}
         missing = sorted((self.vanished - present) | absent)
-        entries: dict[str, Any] = {"before": self.counted.rows, "void": self.void}
+        entries: dict[str, Any] = {"before": self.counted.rows, "void": self.void, **settling_of(self.known)}
         entries |= _fitting(entries, missing=missing)
         if self.doubtful or chosen.undone or (missing and "missing" not in entries):
             until = self.doubted_until if chosen.ends is None else chosen.ends

@@ -24,6 +24,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.properties import feed_on, tracks_rows
+from delta_cdc.core.quarantine import settling_of
 from delta_cdc.core.reserved_columns import COMMIT_VERSION
 from delta_cdc.core.spec import ApplySpec
 from delta_cdc.core.steps import Keys, Step
@@ -177,7 +178,8 @@ async def _state_before(
     if not other_source:
         return replace(seal.state, horizons=await _horizons(observed, seal, ending))
     # Keep the watermark as the applied state, regardless of its table; event state comes from the new log.
-    new_state = PipelineState(seal.watermark, applied_from=0, loaded_version=ending)
+    kept = settling_of(seal.state.configuration)
+    new_state = PipelineState(seal.watermark, applied_from=0, loaded_version=ending, configuration=kept)
     if request.options.takes_events:
         return new_state
     return replace(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from delta_cdc.core.errors import NotADeltaTable, QuarantineMissing, TableNotFound
-from delta_cdc.core.quarantine import ASIDE, NULL_KEY, Held, quarantine_of
+from delta_cdc.core.quarantine import ASIDE, NULL_KEY, SETTLED_BY, SETTLING, Held, quarantine_of
 from delta_cdc.core.reasons import reason
 from delta_cdc.core.uris import canonical_uri
 from delta_cdc.core.watermark import app_id, refused_id
@@ -137,7 +137,12 @@ async def newest_seal(log: DeltaLog, newest: int, pipeline: str) -> Seal | None:
 
 
 async def held(
-    table: str, pipeline: str, storage_options: dict[str, str] | None, *, is_log: bool
+    table: str,
+    pipeline: str,
+    storage_options: dict[str, str] | None,
+    seal: Seal | None = None,
+    *,
+    is_log: bool,
 ) -> Held | None:
     """Return the rows of a pipeline in the quarantine of a table; None if nothing was ever put there, and if
     it cannot be read.
@@ -145,30 +150,42 @@ async def held(
     It costs one look at the log of the quarantine, and if that has rows, one column of its files.
 
     :param table: location of the target, or of the change log
+    :param seal: see :func:`rows_held`
     """
     place = quarantine_of(table)
     try:
         if await state_of(DeltaLog(place, storage_options)) is None:
             return None
-        return Held(canonical_uri(table), await rows_held(place, pipeline, storage_options), is_log)
+        rows = await rows_held(place, pipeline, storage_options, seal)
+        return Held(canonical_uri(table), rows, is_log)
     except Exception as error:  # noqa: BLE001 - for people alone: a damaged file must not fail a run
         logger.warning("Cannot count the rows in the quarantine %s: %s", place, reason(error))
         return None
 
 
-async def rows_held(quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None) -> int:
+async def rows_held(
+    quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None, seal: Seal | None = None
+) -> int:
     """Return how many rows of a pipeline a quarantine has, 0 without a table.
 
     If it also has rows of other pipelines, or its log has no counts, deleted rows may count, too. If it has
     many files, the rows of all pipelines count, because each file would be read.
 
     :param quarantine: location of the table
+    :param seal: the newest seal in effect: if its run died after the commit, what it took out does not count
     """
-    storage, names, known = await _files(quarantine, storage_options)
-    if known is not None and len(names) > _MOST_FILES:
+    storage, files, known = await _files(quarantine, storage_options)
+    if known is not None and len(files) > _MOST_FILES:
         return known
+    names = [name for name, *_ in files]
     mine, others = await asyncio.to_thread(_counted, storage, names, pipeline)
-    return mine if others or known is None else known
+    rows = mine if others or known is None else known
+    mark = seal.state.configuration.get(SETTLING) if seal is not None else None
+    if mark is None:
+        return rows
+    # Of a file with masked rows, the rows with the mark may be gone.
+    whole = [name for name, _, masked in files if not masked]
+    return rows - await asyncio.to_thread(_marked, storage, whole, mark)
 
 
 async def holds_rows(quarantine: str, pipeline: str, storage_options: dict[str, str] | None = None) -> bool:
@@ -237,19 +254,20 @@ async def _has_any(
     storage_options: dict[str, str] | None,
 ) -> bool:
     """Return whether a row of a quarantine fulfils a condition on some of its columns."""
-    storage, names, _ = await _files(quarantine, storage_options)
+    storage, files, _ = await _files(quarantine, storage_options)
 
     def found() -> bool:
         with storage.named():
-            return any(any(map(is_one, read_columns(storage, one, columns).to_pylist())) for one in names)
+            return any(any(map(is_one, read_columns(storage, one, columns).to_pylist())) for one, *_ in files)
 
     return await asyncio.to_thread(found)
 
 
 async def _files(
     quarantine: str, storage_options: dict[str, str] | None
-) -> tuple[Storage, list[str], int | None]:
-    """Return a quarantine's storage, its data files, and its number of rows; None if the log has no counts.
+) -> tuple[Storage, list[tuple[str, str, int]], int | None]:
+    """Return a quarantine's storage, its data files (:meth:`~delta_cdc.delta_log.table.DeltaLog.files`), and
+    its number of rows; None if the log has no counts.
 
     A table that does not exist, or is empty, has no file.
     """
@@ -259,7 +277,7 @@ async def _files(
     if state is None or await asyncio.to_thread(lambda: state.is_empty):
         return storage, [], 0
     rows = await asyncio.to_thread(lambda: state.num_rows)
-    return storage, [name for name, *_ in await log.files(state.version)], rows
+    return storage, list(await log.files(state.version)), rows
 
 
 def _counted(storage: Storage, names: list[str], pipeline: str) -> tuple[int, int]:
@@ -273,3 +291,10 @@ def _counted(storage: Storage, names: list[str], pipeline: str) -> tuple[int, in
             rows = pc.sum(pc.equal(column, pipeline)).as_py() or 0
             mine, others = mine + rows, others + len(column) - rows
     return mine, others
+
+
+def _marked(storage: Storage, names: list[str], mark: str) -> int:
+    """Return how many rows of files a run with a mark took out (:data:`SETTLED_BY`)."""
+    with storage.named():
+        found = [read_columns(storage, name, (SETTLED_BY,)).to_pylist() for name in names]
+    return sum(mark in (row.get(SETTLED_BY) or ()) for rows in found for row in rows)

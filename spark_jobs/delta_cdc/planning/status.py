@@ -237,7 +237,7 @@ async def _with_quarantine(
         lost = await missing(seal, status.target, storage_options) if seal is not None else None
         if lost is not None:
             return replace(status, findings=(*status.findings, f"{lost}"))
-        rows = await rows_held(quarantine, status.pipeline, storage_options)
+        rows = await rows_held(quarantine, status.pipeline, storage_options, seal)
     except (DeltaCdcError, FileNotFoundError) as error:
         # The pipeline itself is as it is.
         finding = f"The quarantine {quarantine} cannot be read: {error}"

@@ -321,15 +321,15 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
             bytes_written=bytes_of(written),
             partitions=partitions_of(recorded, written) if applied else None,
             lag=await self._lag(plan, recorded),
-            held=await self._held(),
+            held=await self._held(seal),
             effort=self.effort,
         )
 
-    async def _held(self) -> Held | None:
+    async def _held(self, seal: Seal | None) -> Held | None:
         request = self.request
         if request.quarantine is None or request.dry_run:
             return None
-        return await held(request.target, request.pipeline, request.storage_options, is_log=False)
+        return await held(request.target, request.pipeline, request.storage_options, seal, is_log=False)
 
     async def _lag(self, plan: Plan, recorded: RecordedWatermark | None) -> dict[str, Any] | None:
         """Return how far the target is behind its source now, as it is published."""

@@ -234,9 +234,11 @@ async def _held(pipeline_job: PipelineJob, ingest: IngestPlan | None, plan: Plan
     batch, apply = pipeline_job.ingest, pipeline_job.apply
     looks = []
     if batch is not None and ingest is not None and ingest.recorded is not None:
-        looks.append(held(batch.log, batch.pipeline, batch.storage_options, is_log=True))
+        place = (batch.log, batch.pipeline, batch.storage_options)
+        looks.append(held(*place, ingest.recorded.seal, is_log=True))
     if apply is not None and plan is not None and plan.recorded is not None and apply.quarantine is not None:
-        looks.append(held(apply.target, apply.pipeline, apply.storage_options, is_log=False))
+        place = (apply.target, apply.pipeline, apply.storage_options)
+        looks.append(held(*place, plan.recorded.seal, is_log=False))
     return tuple(one for one in await gathered(looks) if one is not None)
 
 

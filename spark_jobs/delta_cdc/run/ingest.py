@@ -286,7 +286,8 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
 
     async def _result(self, plan: IngestPlan, batches: Sealed) -> Outcome:
         recorded, request = plan.recorded, self.request
-        seal_number = recorded.seal.number if recorded is not None and recorded.seal is not None else None
+        before = recorded.seal if recorded is not None else None
+        seal = batches[-1][0] if batches else before
         version = recorded.target.version if recorded is not None else None
         table_id = recorded.target.table_id if recorded is not None else None
         if recorded is None and batches and batches[0][1].metadata is not None:
@@ -295,7 +296,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
             kind="ingest",
             applied=bool(batches),
             pipeline=self.request.pipeline,
-            seal=batches[-1][0].number if batches else seal_number,
+            seal=seal.number if seal is not None else None,
             log_table=self.written_table(),
             log_table_id=table_id,
             log_version=batches[-1][1].version if batches else version,
@@ -303,7 +304,7 @@ class Ingesting(Run[IngestRequest, IngestPlan, IngestSpec]):
             left=plan.left,
             plan_key=plan.plan_key,
             bytes_written=bytes_of(commit for _, commit in batches),
-            held=await held(request.log, request.pipeline, request.storage_options, is_log=True),
+            held=await held(request.log, request.pipeline, request.storage_options, seal, is_log=True),
             effort=self.effort,
         )
 

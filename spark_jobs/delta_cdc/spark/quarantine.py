@@ -23,7 +23,6 @@ from delta_cdc.core import reserved_columns
 from delta_cdc.core.change_log import POSITION, POSITION_DDL, PUBLISHED, RAW
 from delta_cdc.core.errors import ConcurrentModification, TargetSchemaClash
 from delta_cdc.core.quarantine import key_text_sql, other_names_sql, quarantine_of
-from delta_cdc.core.reasons import reason as reason_of
 from delta_cdc.core.spellings import folded_sql, mentions_sql, spellings
 from delta_cdc.core.sql import PLAN_PREFIX, quote, string, table
 from delta_cdc.core.watermark import refused_id
@@ -37,12 +36,13 @@ from delta_cdc.spark.ingest import redelivery
 from delta_cdc.spark.sealed.commit import (
     CommitResult,
     attempt,
-    is_conflict,
     is_overtaken,
     nothing_added,
     stamped,
+    written,
 )
 from delta_cdc.spark.sealed.constraints import Destination
+from delta_cdc.spark.sealed.settling import Settled, left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ AS_JSON = {
 _IDENTITY = ("keys", "raw")
 #: Number of attempts. The first attempt may fail if two writers create the table at the same time.
 _TRIES = 3
-_SETTLED, _KEY = f"{PLAN_PREFIX}settled", f"{PLAN_PREFIX}key"
+_KEY = f"{PLAN_PREFIX}key"
 HELD, _THERE = f"{PLAN_PREFIX}held", f"{PLAN_PREFIX}there"
 
 
@@ -101,10 +101,11 @@ def _table_rows(frame: DataFrame, **values: Column) -> DataFrame:
     )
 
 
-def rows_of(session: SparkSession, uri: str, pipeline: str | None) -> DataFrame:
+def rows_of(session: SparkSession, uri: str, pipeline: str | None, settling: str | None = None) -> DataFrame:
     """Return the rows of a pipeline in the quarantine.
 
     :param pipeline: None: the rows of all pipelines
+    :param settling: the mark of rows that the newest commit has taken out
     :raises TargetSchemaClash: the table is not a quarantine
     """
     table_rows = session.read.format("delta").load(uri)
@@ -115,7 +116,13 @@ def rows_of(session: SparkSession, uri: str, pipeline: str | None) -> DataFrame:
             f"{uri} is no quarantine table: it has no column {', '.join(missing)}.",
             remedy="move that table away; the next run creates the quarantine.",
         )
+    table_rows = left(table_rows, settling)
     return table_rows if pipeline is None else table_rows.where(F.col("pipeline") == pipeline)
+
+
+def held_rows(context: StepContext) -> DataFrame:
+    """Return the rows of the step's pipeline in the quarantine."""
+    return rows_of(context.session, uri_of(context.spec), context.spec.pipeline, context.step.settling)
 
 
 def _write_sealed(
@@ -141,16 +148,6 @@ def _write_sealed(
         if outcome.status != "conflict":
             break
     return outcome
-
-
-def _write_unsealed(save: Callable[[], object]) -> CommitResult:
-    try:
-        save()
-    except Exception as error:
-        if is_conflict(error):
-            return CommitResult("conflict", reason_of(error))
-        raise
-    return CommitResult("committed")
 
 
 # -- events of an apply -----------------------------------------------------------------------------
@@ -199,7 +196,7 @@ def _without_held(context: StepContext, found: DataFrame) -> DataFrame:
     if catalog.has_table(context.session, spec.quarantine_uri):
         # A crashed attempt of this step may have left rows; they are replaced.
         earlier = F.col("seal") < context.step.seal_number
-        held.append(rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(earlier))
+        held.append(held_rows(context).where(earlier))
     for rows_held in held:
         held_row = _identity(F.col("held.keys"), F.col("held.raw"))
         same = _same(_identity(F.col("found.keys"), F.col("found.raw")), held_row)
@@ -214,13 +211,13 @@ def may_hold(context: StepContext) -> bool:
         return True
     # Earlier options may have set rows aside.
     computes_again = step.kind in ("repair", "reload", "reset") and not context.only_compares
-    return computes_again and catalog.has_table(context.session, _uri_of(context.spec))
+    return computes_again and catalog.has_table(context.session, uri_of(context.spec))
 
 
 def settle(context: StepContext, valid: DataFrame, shape: Shape) -> None:
     """Note the rows in quarantine that a step computes again and does not set aside.
 
-    They leave the quarantine after the commit (:func:`forget_settled`), so that no row is in both tables. A
+    They leave the quarantine with the commit (:func:`settled_rows`), so that no row is in both tables. A
     replay takes all rows of its keys from the quarantine.
 
     :param valid: valid events or rows of keys that the step computes again, with the row of the source
@@ -230,14 +227,14 @@ def settle(context: StepContext, valid: DataFrame, shape: Shape) -> None:
     has_rows = bool(shape.keys) and isinstance(kind, T.StructType)
     if not has_rows or context.only_compares or step.read.quarantined:
         return
-    uri = _uri_of(spec)
+    uri = uri_of(spec)
     if not catalog.has_table(context.session, uri):
         return
     if states.AFTER in valid.columns:
         # A delete has the row that it deletes.
         valid = valid.where(F.col(states.AFTER).isNotNull())
     earlier = f"seal < {step.seal_number} AND reason <> {string(NULL_KEY)}"
-    held = rows_of(context.session, uri, spec.pipeline).where(earlier).select(*_IDENTITY)
+    held = held_rows(context).where(earlier).select(*_IDENTITY)
     names = [f"{PLAN_PREFIX}{name}" for name in _IDENTITY]
     theirs = [one.alias(name) for one, name in zip(_identity(*map(F.col, _IDENTITY)), names, strict=True)]
     own = [one.alias(name) for one, name in zip(_identity_of(valid, shape), names, strict=True)]
@@ -251,30 +248,15 @@ def settle(context: StepContext, valid: DataFrame, shape: Shape) -> None:
         context.settled = settled if context.settled is None else context.settled.unionByName(settled)
 
 
-def forget_settled(session: SparkSession, spec: ApplySpec, step: Step, settled: DataFrame) -> None:
-    """Delete the rows of earlier steps that a step has written into the target (:func:`settle`)."""
+def settled_rows(spec: ApplySpec, step: Step, rows: DataFrame) -> Settled:
+    """Return the rows of earlier steps that a step writes into the target (:func:`settle`)."""
+    condition = f"{_earlier_of(spec.pipeline, step)} AND q.reason <> {string(NULL_KEY)}"
     same = [f"q.{name} <=> s.{name}" for name in _IDENTITY]
-    condition = " AND ".join([f"q.reason <> {string(NULL_KEY)}", *same])
-    _delete_matching(session, _uri_of(spec), spec.pipeline, step.seal_number, settled, condition)
+    return Settled(uri_of(spec), " AND ".join([condition, *same]), rows.distinct())
 
 
-def _delete_matching(
-    session: SparkSession, uri: str, pipeline: str, below_seal: int, settled: DataFrame, condition: str
-) -> None:
-    """Delete the rows of a pipeline that match a row of ``settled``.
-
-    :param condition: SQL over the aliases ``q`` of the quarantine and ``s``
-    """
-    view = f"{_SETTLED}_{below_seal}"
-    settled.distinct().createOrReplaceTempView(view)
-    try:
-        session.sql(
-            f"MERGE INTO {table(uri)} AS q USING {quote(view)} AS s "
-            f"ON q.pipeline = {string(pipeline)} AND q.seal < {below_seal} AND {condition} "
-            "WHEN MATCHED THEN DELETE"
-        )
-    finally:
-        session.catalog.dropTempView(view)
+def _earlier_of(pipeline: str, step: Step) -> str:
+    return f"q.pipeline = {string(pipeline)} AND q.seal < {step.seal_number}"
 
 
 def _identity(keys: Column, raw: Column) -> tuple[Column, ...]:
@@ -322,7 +304,7 @@ def without_held(context: StepContext, events: DataFrame, shape: Shape, conditio
     return events.alias("events").join(held.alias("held"), on=on, how="left_anti")
 
 
-def _uri_of(spec: ApplySpec) -> str:
+def uri_of(spec: ApplySpec) -> str:
     """Return the location of the quarantine.
 
     A spec without one may have a table of earlier runs, whose options set rows aside.
@@ -333,12 +315,12 @@ def _uri_of(spec: ApplySpec) -> str:
 
 def _held(context: StepContext) -> DataFrame | None:
     """Return what identifies the rows in quarantine; None without a table."""
-    uri = _uri_of(context.spec)
+    uri = uri_of(context.spec)
     if not catalog.has_table(context.session, uri):
         return None
     stored = _identity(F.col("keys"), F.col("raw"))
     named = [column.alias(name) for column, name in zip(stored, _IDENTITY, strict=True)]
-    return rows_of(context.session, uri, context.spec.pipeline).select(*named).distinct()
+    return held_rows(context).select(*named).distinct()
 
 
 def _is_held(events: DataFrame, shape: Shape) -> list[Column]:
@@ -427,13 +409,13 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
         held = rows_of(session, uri, pipeline).where(of_seal).select(*COLUMNS)
         of_range = held.where(f"starting_version = {first} AND ending_version = {last}")
         known = of_range.unionByName(held.where(f"(starting_version < {first} OR ending_version > {last})"))
-        written = rows
+        missing = rows
         if not known.isEmpty():
             more = _not_in(rows, known).localCheckpoint()
             if more.isEmpty():
                 return None
-            written = of_range.unionByName(more)
-        writer = written.write.format("delta").mode("overwrite").option("replaceWhere", own_rows)
+            missing = of_range.unionByName(more)
+        writer = missing.write.format("delta").mode("overwrite").option("replaceWhere", own_rows)
         return partial(writer.save, uri)
 
     def again() -> CommitResult:
@@ -443,7 +425,7 @@ def write(session: SparkSession, spec: ApplySpec, step: Step, seal: Seal, rows: 
         # Another attempt used this seal for another range, or a later number, as two first loads have numbers
         # by the clock. Only its rows show that. The target decides which attempt commits.
         save = prepared()
-        return CommitResult("committed") if save is None else _write_unsealed(save)
+        return CommitResult("committed") if save is None else written(save)
 
     outcome = _write_sealed(session, uri, seal, prepared, again)
     if outcome.status == "committed":
@@ -488,7 +470,7 @@ def take_over(session: SparkSession, spec: ApplySpec, predecessor: str, closing:
     :return: None if the rows are this pipeline's; otherwise the reason, and the step must be planned again
     :raises TargetSchemaClash: the table is not a quarantine table
     """
-    uri = _uri_of(spec)
+    uri = uri_of(spec)
     mine = f"seal < {closing}"
     if not catalog.has_table(session, uri) or rows_of(session, uri, predecessor).where(mine).isEmpty():
         return None
@@ -496,19 +478,26 @@ def take_over(session: SparkSession, spec: ApplySpec, predecessor: str, closing:
         f"UPDATE {table(uri)} SET pipeline = {string(spec.pipeline)} "
         f"WHERE pipeline = {string(predecessor)} AND {mine}"
     )
-    outcome = _write_unsealed(lambda: session.sql(statement))
+    outcome = written(lambda: session.sql(statement))
     if outcome.status == "committed":
         return None
     return f"another run writes to the quarantine {uri}: {outcome.message}"
 
 
 def keys_of(
-    session: SparkSession, uri: str, pipeline: str, shape: Shape, *, versions: str = "true"
+    session: SparkSession,
+    uri: str,
+    pipeline: str,
+    shape: Shape,
+    settling: str | None = None,
+    *,
+    versions: str = "true",
 ) -> DataFrame:
     """Return the distinct keys in a quarantine table, with the target's types.
 
     Rows without a key are omitted, because a replay selects rows by key.
 
+    :param settling: see :func:`rows_of`
     :param versions: which rows, as SQL over ``commit_version``
     :raises TableNotFound: the table does not exist
     """
@@ -517,7 +506,7 @@ def keys_of(
         _key_value(F.expr(key_text_sql("keys", key)), shape.schema[key].dataType).alias(key)
         for key in shape.keys
     ]
-    key_rows = rows_of(session, uri, pipeline).where(versions).select(*keys)
+    key_rows = rows_of(session, uri, pipeline, settling).where(versions).select(*keys)
     for key in shape.keys:
         # dropna would also drop NaN, which is a valid key.
         key_rows = key_rows.where(F.col(quote(key)).isNotNull())
@@ -541,10 +530,10 @@ def count_left(context: StepContext, shape: Shape) -> None:
     if condition is None:
         return
     spec = context.spec
-    left = rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(
+    beyond = held_rows(context).where(
         f"{condition} AND reason <> {string(NULL_KEY)} AND seal < {context.step.seal_number}"
     )
-    number = left.count()
+    number = beyond.count()
     context.count(quarantined=number)
     if number:
         log.warning(
@@ -558,7 +547,7 @@ def count_renamed(context: StepContext, shape: Shape) -> None:
     """Count the rows that a replay cannot select, because their key has other columns, and log what to do."""
     spec = context.spec
     others = other_names_sql("keys", shape.keys)
-    found = rows_of(context.session, spec.quarantine_uri, spec.pipeline).where(others)
+    found = held_rows(context).where(others)
     number = found.count()
     context.count(quarantined=number)
     if number:
@@ -571,31 +560,18 @@ def count_renamed(context: StepContext, shape: Shape) -> None:
         )
 
 
-def forget(
-    session: SparkSession,
-    uri: str,
-    pipeline: str,
-    below_seal: int,
-    since: int | None = None,
-    *,
-    keys: Sequence[str] = (),
-    unless: str | None = None,
-) -> None:
-    """Delete the replayed rows: those with a key whose seal is below ``below_seal``.
-
-    :param keys: the key columns; a row without a value of one was not replayed (:func:`keys_of`)
-    :param since: the version since which rows were applied again; None: all were
-    :param unless: which rows the replay left, see :func:`out_of_reach`
-    """
-    replayed = f"reason <> {string(NULL_KEY)}"
-    replayed += "".join(f" AND {key_text_sql('keys', key)} IS NOT NULL" for key in keys)
-    if since is not None:
-        replayed += f" AND commit_version >= {since}"
+def replayed_rows(spec: ApplySpec, step: Step, shape: Shape | None) -> Settled:
+    """Return the rows that a replay takes out: those of earlier steps with a key, if it can apply them."""
+    condition = f"{_earlier_of(spec.pipeline, step)} AND q.reason <> {string(NULL_KEY)}"
+    for key in shape.keys if shape is not None else ():
+        # A row without a value of a key column was not replayed (keys_of).
+        condition += f" AND {key_text_sql('q.keys', key)} IS NOT NULL"
+    if step.read.since is not None:
+        condition += f" AND q.commit_version >= {step.read.since}"
+    unless = out_of_reach(spec.options, step, shape)
     if unless is not None:
-        replayed += f" AND NOT {unless}"
-    session.sql(
-        f"DELETE FROM {table(uri)} WHERE pipeline = {string(pipeline)} AND seal < {below_seal} AND {replayed}"
-    )
+        condition += f" AND NOT {unless}"
+    return Settled(uri_of(spec), condition)
 
 
 # -- records of an ingest ---------------------------------------------------------------------------
@@ -654,7 +630,7 @@ def write_records(session: SparkSession, spec: IngestSpec, seal: Seal, rejects: 
     def again() -> CommitResult:
         quarantined = _records(session, spec).where(F.col("seal") == spec.step.seal_number)
         missing = _beyond(rejects, quarantined, exact=True).localCheckpoint()
-        return CommitResult("committed") if missing.isEmpty() else _write_unsealed(lambda: save(missing))
+        return CommitResult("committed") if missing.isEmpty() else written(lambda: save(missing))
 
     outcome = _write_sealed(session, spec.quarantine_uri, seal, lambda: save, again)
     if outcome.status != "committed":
@@ -677,7 +653,8 @@ def _records(session: SparkSession, spec: IngestSpec, *, of_all: bool = False) -
 
     :param of_all: also those of other pipelines
     """
-    table_rows = rows_of(session, spec.quarantine_uri, None if of_all else spec.pipeline)
+    pipeline = None if of_all else spec.pipeline
+    table_rows = rows_of(session, spec.quarantine_uri, pipeline, spec.step.settling)
     return table_rows.where(F.col("raw").isNotNull() | ~_is_void(spec)).select(
         F.col("raw").alias(RAW),
         F.col("position").alias(POSITION),
@@ -716,13 +693,14 @@ def replayable(session: SparkSession, spec: IngestSpec) -> DataFrame | None:
     return records.where(F.col(REASON) != UNCLOSED).select(RAW, PUBLISHED, POSITION)
 
 
-def forget_records(session: SparkSession, spec: IngestSpec, settled: DataFrame) -> None:
-    """Delete the rows of records that a replay turned into events, or ignored.
+def settled_records(spec: IngestSpec, records: DataFrame) -> Settled:
+    """Return the rows of records that a replay turns into events, or ignores.
 
-    :param settled: RAW and POSITION
+    :param records: RAW and POSITION
     """
     same = f"q.raw = s.{quote(RAW)} AND q.position <=> s.{quote(POSITION)}"
-    _delete_matching(session, spec.quarantine_uri, spec.pipeline, spec.step.seal_number, settled, same)
+    condition = f"{_earlier_of(spec.pipeline, spec.step)} AND {same}"
+    return Settled(spec.quarantine_uri, condition, records.distinct())
 
 
 def forget_files(session: SparkSession, spec: IngestSpec, files: Sequence[str]) -> None:

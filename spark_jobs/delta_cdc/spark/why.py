@@ -414,7 +414,7 @@ class _Reader:
             text = f"CAST(CAST({string(value)} AS {data_type}) AS STRING)"
             conditions.append(f"{key_text_sql('keys', column)} = {text}")
         condition = F.expr(" AND ".join(conditions))
-        found = quarantine.rows_of(self._session, spec.quarantine_uri, spec.pipeline).where(condition)
+        found = quarantine.held_rows(self._context).where(condition)
         collected = found.select("reason", "commit_version", "sequence").limit(MOST_ROWS).collect()
         return [
             Lost(
@@ -429,7 +429,7 @@ class _Reader:
         spec = self._spec
         if not spec.quarantine_uri:
             return 0
-        found = quarantine.rows_of(self._session, spec.quarantine_uri, spec.pipeline)
+        found = quarantine.held_rows(self._context)
         return found.where(other_names_sql("keys", list(spec.key))).count()
 
     def _records(self) -> list[Lost]:

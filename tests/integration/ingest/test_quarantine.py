@@ -61,6 +61,13 @@ def test_set_aside_mended_and_replayed(spark: SparkSession, tmp_path: Path) -> N
     assert len(flow.quarantined()) == 5
     wanted = expected([*GOOD, event("I", 6, 6)])
     assert flow.events() == wanted
+    # The next batch dies, too. What the replay took is gone before the batch commits.
+    flow.deliver("b.json", [event("I", 9, 9)])
+    with hooked(once("before_commit", die)), pytest.raises(Killed):
+        flow.ingest()
+    assert len(flow.quarantined()) == 4
+    assert flow.ingest().counts["events"] == 1
+    wanted = expected([*GOOD, event("I", 6, 6), event("I", 9, 9)])
     assert flow.ingest(replay=True).counts["events"] == 0
     assert flow.events() == wanted
     assert len(flow.quarantined()) == 4

@@ -22,6 +22,7 @@ from delta_cdc.core import errors
 from delta_cdc.core.arguments import MODES
 from delta_cdc.core.options import APPLY, INGEST, READ, Query, ReadMethod, SourceKind
 from delta_cdc.core.properties import LATENESS_HORIZON
+from delta_cdc.core.quarantine import SETTLED_BY
 from delta_cdc.core.rules import check_apply
 from delta_cdc.planning import read_methods
 from delta_cdc.planning.ingest_request import checked
@@ -170,7 +171,9 @@ def test_numbers(pages: tuple[str, ...]) -> None:
 
 def test_columns_of_the_quarantine() -> None:
     rows = _rows("column of the quarantine", "howto/quarantine.md")
-    assert sorted(name for row in rows for name in _codes(row[0])) == sorted(quarantine.COLUMNS)
+    assert sorted(name for row in rows for name in _codes(row[0])) == sorted(
+        [*quarantine.COLUMNS, SETTLED_BY]
+    )
     assert {refusals.NULL_KEY, refusals.NULL_SEQUENCE} <= set(_codes(rows[0][1]))
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.steps import Kind, Step
     from delta_cdc.spark.apply.rows import Shape
     from delta_cdc.spark.sealed.commit import TableState
+    from delta_cdc.spark.sealed.settling import Settled
 
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,19 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
     def misfit(self, step: Step, state: TableState) -> str | None:
         """Return why a step does not fit a target from which keys were erased since planning."""
         return erased_keys.changed_since(self.spec.erased, state.properties, self.spec.target_uri)
+
+    def settles(self, step: Step, prepared: PreparedStep) -> Settled | None:
+        """Return the rows that leave the quarantine: those that a replay reads, or that the step admits."""
+        if step.read.quarantined:
+            return quarantine.replayed_rows(self.spec, step, prepared.shape)
+        if prepared.settled is not None:
+            return quarantine.settled_rows(self.spec, step, prepared.settled)
+        return None
+
+    @property
+    def quarantine_uri(self) -> str:
+        """Return the location of the target's quarantine."""
+        return quarantine.uri_of(self.spec)
 
     def before_commit(self, step: Step, prepared: PreparedStep, seal: Seal) -> None:
         """Write the step's quarantine, or take over that of another pipeline."""
@@ -162,7 +176,7 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         return Destination(self.spec.target_uri, None if inserts is None else lambda: inserts, keys, remedy)
 
     def complete(self, step: Step, prepared: PreparedStep, version: int) -> None:
-        """Complete the target's layout, register its name, and empty the staging table and the quarantine."""
+        """Complete the target's layout, register its name, and empty the staging table."""
         session, spec, is_new = self.session, self.spec, step.planned_on is None
         planned_on, quarantine_uri = step.planned_on, spec.quarantine_uri
         erased_keys.delete_again(
@@ -180,13 +194,6 @@ class ApplySteps(SealedSteps[ApplySpec, PreparedStep]):
         if step.read.staging is not None:
             # The target has these rows now. Later steps read a newer batch.
             session.sql(f"DELETE FROM {table(step.read.staging.uri)}")
-        if prepared.settled is not None:
-            quarantine.forget_settled(session, spec, step, prepared.settled)
-        if step.read.quarantined:
-            unless = quarantine.out_of_reach(spec.options, step, prepared.shape)
-            number, since = step.seal_number, step.read.since
-            keys = prepared.shape.keys if prepared.shape is not None else ()
-            quarantine.forget(session, quarantine_uri, spec.pipeline, number, since, keys=keys, unless=unless)
 
     def dry_run(self) -> JobResult:
         """Report what the first step with rows would do; count the later steps, which depend on its commit.

@@ -91,8 +91,9 @@ def _selected_keys(context: StepContext) -> KeySelection | None:
         keys = T.StructType([shape.schema[key] for key in shape.keys])
         states.check_predicate(context.session.createDataFrame([], keys), "repair_keys", read.where)
         return KeySelection(predicate=read.where)
-    spec = context.spec
-    quarantined_keys = quarantine.keys_of(context.session, spec.quarantine_uri, spec.pipeline, shape)
+    spec, settling = context.spec, context.step.settling
+    place = (context.session, spec.quarantine_uri, spec.pipeline)
+    quarantined_keys = quarantine.keys_of(*place, shape, settling)
     quarantine.count_renamed(context, shape)
     return KeySelection(keys=quarantined_keys.localCheckpoint())
 
@@ -327,7 +328,8 @@ def _set_aside_by_load(context: StepContext) -> DataFrame | None:
         return None
     versions = f"commit_version <= {before.loaded_version}"
     shape = load.read(context)[1]
-    keys = quarantine.keys_of(context.session, spec.quarantine_uri, spec.pipeline, shape, versions=versions)
+    place = (context.session, spec.quarantine_uri, spec.pipeline)
+    keys = quarantine.keys_of(*place, shape, context.step.settling, versions=versions)
     return keys.localCheckpoint()
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from delta_cdc.core.steps import Step
     from delta_cdc.spark.ingest.events import Known
     from delta_cdc.spark.sealed.commit import TableState
+    from delta_cdc.spark.sealed.settling import Settled
 
 log = logging.getLogger(__name__)
 
@@ -191,6 +192,17 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
             or erased_keys.changed_since(self.spec.erased, state.properties, self.spec.log_uri)
         )
 
+    def settles(self, step: Step, prepared: Batch) -> Settled | None:
+        """Return the records that a replay takes out of the quarantine."""
+        if prepared.settled is None:
+            return None
+        return quarantine.settled_records(prepared.spec, prepared.settled)
+
+    @property
+    def quarantine_uri(self) -> str:
+        """Return the location of the log's quarantine."""
+        return self.spec.quarantine_uri
+
     def before_commit(self, step: Step, prepared: Batch, seal: Seal) -> None:
         """Record the batch, write its quarantine, and remove from it the files that are readable now."""
         spec = prepared.spec
@@ -236,7 +248,7 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
         return Destination(self.spec.log_uri, lambda: prepared.events, shape.keys, remedy)
 
     def complete(self, step: Step, prepared: Batch, version: int) -> None:
-        """Complete the layout, and remove from quarantine what is settled."""
+        """Complete the layout of the log."""
         self.written = version, prepared.events
         spec = prepared.spec
         erased_keys.delete_again(self.session, spec.erased, spec.log_uri, step.planned_on, version)
@@ -244,8 +256,6 @@ class IngestSteps(SealedSteps[IngestSpec, Batch]):
             shape, options = _layout(prepared)
             layout.complete(self.session, spec.log_uri, shape, options, is_new=step.planned_on is None)
         erased_keys.mark(self.session, spec.erased, spec.log_uri)
-        if prepared.settled is not None:
-            quarantine.forget_records(self.session, spec, prepared.settled)
 
 
 def _has_few_rows(spec: IngestSpec) -> bool:

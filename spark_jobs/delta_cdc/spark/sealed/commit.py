@@ -252,6 +252,17 @@ def attempt(
     return CommitResult("committed", version=int(version))
 
 
+def written(save: Callable[[], object]) -> CommitResult:
+    """Run a statement without a seal; return ``conflict`` if another writer committed first."""
+    try:
+        save()
+    except Exception as error:
+        if is_conflict(error):
+            return CommitResult("conflict", reason(error))
+        raise
+    return CommitResult("committed")
+
+
 def nothing_added(session: SparkSession, uri: str) -> Callable[[], object]:
     """Return a write that appends no rows: its commit records the transaction and the seal."""
 

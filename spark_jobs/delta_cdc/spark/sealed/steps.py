@@ -11,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from delta_cdc.core import failpoints
@@ -21,7 +22,9 @@ from delta_cdc.core.text_table import named_counts
 from delta_cdc.core.uris import short_name
 from delta_cdc.core.watermark import TableVersion
 from delta_cdc.spark.changes import feed
+from delta_cdc.spark.sealed import settling
 from delta_cdc.spark.sealed.commit import (
+    CommitResult,
     changed_since,
     commit,
     is_conflict,
@@ -30,6 +33,7 @@ from delta_cdc.spark.sealed.commit import (
     look,
     overtaken,
     taken_number,
+    written,
 )
 from delta_cdc.spark.sealed.commit_files import commit_hash, own_commit_hash
 from delta_cdc.spark.sealed.constraints import Destination, refused
@@ -43,11 +47,14 @@ if TYPE_CHECKING:
     from delta_cdc.core.steps import Step
     from delta_cdc.core.watermark import Seal
     from delta_cdc.spark.sealed.commit import TableState
+    from delta_cdc.spark.sealed.settling import Settled
 
 log = logging.getLogger(__name__)
 
 #: Spark's error class if rows of a local checkpoint were lost together with their executor.
 LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+#: How often rows of a quarantine are marked or deleted if other runs write to it at the same time.
+_TRIES = 3
 
 
 class NotCommitted(Exception):
@@ -132,12 +139,21 @@ class SealedSteps(ABC, Generic[S, P]):
         :raises NotCommitted: another driver was first
         """
 
+    def settles(self, step: Step, prepared: P) -> Settled | None:
+        """Return the rows that leave a quarantine because the step writes them; None without such rows."""
+        return None
+
+    @property
+    def quarantine_uri(self) -> str:
+        """Return the location of the quarantine; "" for a job without one."""
+        return ""
+
     def counted(self, step: Step, prepared: P, version: int) -> Mapping[str, int]:
         """Return the counts of a step that is committed; a failure only warns."""
         return prepared.counts
 
     def complete(self, step: Step, prepared: P, version: int) -> None:
-        """Do what may be done later. It may fail, because the next run does all of it again."""
+        """Do what may be done later. It may fail, because the next run that commits completes it."""
 
     def replaced(self, seal: Seal) -> bool:
         """Return whether a step, by its seal, replaced all rows, whatever happened to them since planning."""
@@ -239,25 +255,53 @@ class SealedSteps(ABC, Generic[S, P]):
         self.refuse(step, prepared)
         if prepared.alters:
             prepared = self._altered(step, prepared)
-        seal = self.seal(step, prepared)
+        settled = self.settles(step, prepared)
+        seal = settling.recorded(self.seal(step, prepared), settled)
+        if step.settling is not None:
+            # The run of the step before may have died after its commit.
+            self._settle(partial(settling.delete, self.session, self.quarantine_uri, step.settling))
         self.before_commit(step, prepared, seal)
+        if settled is not None:
+            self._settle(partial(settling.mark, self.session, settled))
         counts = named_counts(prepared.counts)
         log.info("%s: committing %s%s", pipeline, description, counts and f": {counts}")
         version = self.commit(step, prepared, seal)
         log.info("%s: committed version %s, seal %s", pipeline, version, step.seal_number)
-        try:
-            self.complete(step, prepared, version)
-        except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
-            log.warning(
-                "The commit to %s succeeded, but a step after it failed. The next run repeats this step: %s",
-                self.spec.into,
-                reason(error),
-            )
+        self._finish(step, prepared, version, settled)
         added = self.counted(step, prepared, version)
         self.counts = {
             name: self.counts.get(name, 0) + added.get(name, 0) for name in {**self.counts, **added}
         }
         return seal, version
+
+    def _settle(self, write: Callable[[], object]) -> None:
+        """Mark or delete rows of the quarantine, before the commit.
+
+        :raises NotCommitted: other writers committed first, in each attempt
+        """
+        outcome = CommitResult("conflict")
+        for _ in range(_TRIES):
+            outcome = written(write)
+            if outcome.status != "conflict":
+                return
+        text = f"another run writes to the quarantine {self.quarantine_uri}: {outcome.message}"
+        raise NotCommitted(outcome.status, text)
+
+    def _finish(self, step: Step, prepared: P, version: int, settled: Settled | None) -> None:
+        """Do what may be done after a commit; a failure only warns."""
+        work: list[Callable[[], object]] = [partial(self.complete, step, prepared, version)]
+        if settled is not None:
+            work.append(partial(settling.delete, self.session, settled.uri, settled.mark))
+        for one in work:
+            try:
+                one()
+            except Exception as error:  # noqa: BLE001 - optional work after a commit must not fail the commit
+                log.warning(
+                    "The commit to %s succeeded, but work after it failed. The next run that commits there "
+                    "completes it: %s",
+                    self.spec.into,
+                    reason(error),
+                )
 
     def _checked(self, step: Step) -> P:
         """Return the prepared step.
