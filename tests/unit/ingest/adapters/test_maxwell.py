@@ -62,6 +62,8 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
             Event("upsert", {"id": 2, "v": "b", "w": 1}, BASE, AT, whole=True),
         ],
     ),
+    ("update to NULL with output_nulls=false", message("update", data={"id": 1}, old={"v": "z"}),
+     [Event("upsert", {"id": 1, "v": None}, BASE, AT)]),
     ("the key as a text", message("update", old={"id": "1"}), [Event("upsert", ROW, BASE, AT)]),
     ("bootstrap", message("bootstrap-insert", position=...),
      [Event("upsert", ROW, f"0/{1_477_053_217:020d}/1", AT)]),
@@ -168,12 +170,13 @@ def model(value: dict[str, Any]) -> Any:
             place = (1, plain(file.rsplit(".", 1)[-1], 10), plain(offset, 20), rank)
     except (ValueError, AttributeError, KeyError):
         return None
-    found = [(known[kind], data, place)]
+    new = {**data, **{name: None for name in old or () if known[kind] == "upsert" and name not in data}}
+    found = [(known[kind], new, place)]
     if kind in ("update", "insert", "bootstrap-insert") and old and "id" in old:
         one, other = old["id"], data.get("id")
         if one is not None and other is not None and str(one) != str(other):
             before = {**data, **old}
-            found = [("delete", before, place), ("upsert", {**before, **data}, place)]
+            found = [("delete", before, place), ("upsert", new, place)]
     return found
 
 
