@@ -180,7 +180,7 @@ class _Lines(_Files):
         super().__init__()
         self._numbered = reading.numbered
         self._decoder = Decoder()
-        self._dialect = formats.dialect_of(reading.format, reading.format_options)
+        self._dialect = reading.dialect
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         decode, numbered = self._decoder, self._numbered
@@ -218,7 +218,7 @@ class _Arrays(_Files):
 
     def __init__(self, reading: Reading) -> None:
         super().__init__()
-        self._dialect = formats.dialect_of(reading.format, reading.format_options)
+        self._dialect = reading.dialect
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         for packed, file, published in _columns(batch, VALUE, FILE, PUBLISHED):
@@ -239,7 +239,7 @@ class _Csv(_Files):
 
     def __init__(self, reading: Reading, adapter: Adapter | None) -> None:
         super().__init__(reading.sizes)
-        self._dialect = dialect = formats.dialect_of("csv", reading.format_options)
+        self._dialect = dialect = reading.dialect
         converters = csv.converters(dialect, reading.types)
         names = None if dialect.header else reading.names
         self._reader = csv.Reader(dialect, names, converters, _known(reading, adapter))
@@ -494,7 +494,7 @@ def _text_decoder(reading: Reading, adapter: Adapter | None, is_connect: bool) -
         of_message = MessageDecoder(reading.schemas, is_connect=is_connect)
         # A message is in base64, and a record of a file is JSON.
         return lambda text: of_message(bytes_of(text)) if text.startswith(BASE64) else decode(text.encode())
-    dialect = formats.dialect_of("csv", reading.format_options)
+    dialect = reading.dialect
     names = None if dialect.header else reading.names
     converters, known = csv.converters(dialect, reading.types), _known(reading, adapter)
     return lambda text: csv.again(text, dialect, names, converters, known).values
