@@ -425,8 +425,9 @@ _ZONE = (
     rf"Z|UTC|GMT|{_REGION}|\[{_REGION}\]"
     rf"|[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?(?::?[0-9]{{2}})?(?:\[{_REGION}\])?"
 )
+#: GoldenGate writes a colon between the date and the time.
 _MOMENT = re.compile(
-    rf"{_DATE}(?:[T ]([0-9]{{1,2}}):([0-9]{{1,2}})(?::([0-9]{{1,2}})(?:[.,]([0-9]*+))?)?"
+    rf"{_DATE}(?:[T :]([0-9]{{1,2}}):([0-9]{{1,2}})(?::([0-9]{{1,2}})(?:[.,]([0-9]*+))?)?"
     rf"(?:[ \t]?({_ZONE}))?)?"
 )
 #: Python reads more than this: 24 o'clock, and what is between the seconds and a zone.

@@ -69,7 +69,10 @@ class Dms(Enveloped):
         self._row_operation = operations(OPERATIONS, {})
         if not self._has_order:
             self.needs_rows = not change
-        self._no_op = Invalid(f"no value for {op}, and no file of a full load")
+        self._no_op = Invalid(
+            f"no value for {op}, and no file of a full load: set IncludeOpForFullLoad in DMS, or the option "
+            "operation_column"
+        )
         self._lacking = Invalid(
             f"no value for {change}, or no whole number in it"
             if change

@@ -220,7 +220,7 @@ def test_messages_in_files_need_an_order() -> None:
     for odd in ({}, {**given, "transaction-record-id": "x"}, {**given, "commit-timestamp": 7}):
         check(
             events(adapter, message(**odd)),
-            f"no value for sequence_by, or a text that is no number ({', '.join(by)})",
+            f"no value for sequence_by, or no number of at most 20 digits ({', '.join(by)})",
         )
     # Rows of files have the same order, if the user says it.
     adapter = made({"sequence_by": "n"})

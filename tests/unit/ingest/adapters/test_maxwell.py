@@ -110,13 +110,15 @@ def test_another_order() -> None:
         assert event.sequence == f"{42:020d}/1"
     adapter = made({"sequence_by": ["ts", "xid"]})
     assert events(adapter, message())[0].sequence == f"{1_477_053_217:020d}/{23_396:020d}/1"
-    reason = "no value for sequence_by, or a text that is no number (ts, xid)"
+    reason = "no value for sequence_by, or no number of at most 20 digits (ts, xid)"
     check(events(adapter, message(xid=...)), reason)
     assert not made().needs_rows
     adapter = made({"sequence_by": ["ts", "_row"]})
     (event,) = events(adapter, message(), position=LINE)
     assert event.sequence == f"{1_477_053_217:020d}/{7:020d}/1"
-    check(events(adapter, message()), "no value for sequence_by, or a text that is no number (ts, _row)")
+    check(
+        events(adapter, message()), "no value for sequence_by, or no number of at most 20 digits (ts, _row)"
+    )
 
 
 def test_the_key_of_a_tombstone() -> None:

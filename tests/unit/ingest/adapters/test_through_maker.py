@@ -84,7 +84,7 @@ PLAIN: dict[str, tuple[str | None, Event]] = {
     "a null key": ('{"op":"I","ts":8,"id":null}', Event(error="null key: id")),
     "no sequence": (
         '{"op":"I","id":1}',
-        Event(error="no value for sequence_by, or a text that is no number (ts)"),
+        Event(error="no value for sequence_by, or no number of at most 20 digits (ts)"),
     ),
     # Only NULL is a tombstone.
     "an empty value": ("", Event(error="not JSON: not exactly one whole object")),
