@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -226,6 +228,24 @@ def test_messages_in_files_need_an_order() -> None:
     adapter = made({"sequence_by": "n"})
     assert of_row(adapter, {"id": 1, "n": 7}, LOAD)[0].sequence == f"0/{7:020d}"
     assert of_row(adapter, {"Op": "U", "id": 1, "n": 7})[0].sequence == f"1/{7:020d}"
+
+
+def test_the_order_of_messages_in_files_that_the_page_names() -> None:
+    """MySQL's times are whole seconds, and the numbers of records begin again in each transaction."""
+    page = (Path(__file__).parents[4] / "docs/reference/adapters/dms.md").read_text()
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "sequence_by" in block]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    adapter = made(names["adapter_options"])
+    members = ("commit-timestamp", "transaction-id", "transaction-record-id")
+    places = [
+        ("2024-01-31T12:00:00Z", 1_139, 5),
+        ("2024-01-31T12:00:00Z", 1_140, 1),
+        ("2024-01-31T12:00:01Z", 9, 1),
+    ]
+    records = [message(**dict(zip(members, place, strict=True))) for place in places]
+    texts = [events(adapter, record, position=LINE)[0].sequence for record in records]
+    assert texts == sorted(set(texts))
 
 
 def test_damaged_messages_never_raise() -> None:
