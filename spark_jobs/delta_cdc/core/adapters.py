@@ -225,6 +225,9 @@ SETTINGS: dict[str, dict[str, Setting]] = {
     },
 }
 BUNDLED = tuple(SETTINGS)
+#: Options of formats whose default is what the adapter's program writes by default: by adapter and format.
+#: DMS writes the text NULL without quotes (its setting CsvNullValue).
+FORMAT_DEFAULTS: dict[tuple[str, str], dict[str, str]] = {("dms", "csv"): {"nullValue": "NULL"}}
 #: The formats of the adapters whose records have an envelope with the operation. Maxwell and Canal write no
 #: Avro.
 _FORMATS_OF_MESSAGES = {

@@ -723,9 +723,9 @@ class IngestOptions(TableOptions):
     source_kind: Literal["files", "kafka"] = "files"
     format: Literal["json", "csv", "parquet", "avro"] = option(
         choice("json", "csv", "parquet", "avro"),
-        "Format of files: ``json`` (one object per line; with the format option ``multiLine``, one "
-        "array per file), ``csv``, ``parquet`` or ``avro`` (object container files). Of topics: "
-        "``json``, or ``avro`` with the ids of a schema registry",
+        "Format of files: ``json`` (one object per line; with the format option ``multiLine``, an "
+        "array, or objects with any line breaks), ``csv``, ``parquet`` or ``avro`` (object container "
+        "files). Of topics: ``json``, or ``avro`` with the ids of a schema registry",
         default="json",
         recorded="log",
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.ingest import adapters
+from delta_cdc.core.adapters import FORMAT_DEFAULTS
+from delta_cdc.ingest import adapters, formats
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from delta_cdc.ingest.record import Adapter, Invalid
     from delta_cdc.ingest.records.avro import SchemaId
+    from delta_cdc.ingest.records.csv import Dialect
     from delta_cdc.ingest.types import Type
 
 
@@ -78,6 +80,12 @@ class Reading:
     ) -> Reading:
         """Return the reading for these columns."""
         return replace(self, columns=columns, others=others)
+
+    @property
+    def dialect(self) -> Dialect:
+        """Return encoding and line breaks of files, and for CSV how values are written."""
+        defaults = FORMAT_DEFAULTS.get((self.adapter, self.format), {})
+        return formats.dialect_of(self.format, {**defaults, **self.format_options})
 
     @property
     def types(self) -> dict[str, Type]:

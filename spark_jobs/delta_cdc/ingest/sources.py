@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from delta_cdc.core.adapters import BUNDLED
+from delta_cdc.core.codec import MOST_BYTES
 from delta_cdc.core.reader_options import is_true
 from delta_cdc.ingest import formats
 from delta_cdc.ingest.record import Invalid, Position, Record
@@ -30,7 +31,7 @@ from delta_cdc.ingest.records.avro import (
     snappy_size,
 )
 from delta_cdc.ingest.records.compression import BY_ENDING, COMPRESS_IT
-from delta_cdc.ingest.records.json import Decoder, array, without_prefix
+from delta_cdc.ingest.records.json import SEVERAL, Decoder, of_file, without_prefix
 from delta_cdc.ingest.types import STRING, VOID, Type
 from delta_cdc.ingest.values import Encoding, json_text, plain
 
@@ -109,7 +110,7 @@ def source_of(reading: Reading, adapter: Adapter | None) -> Source:
         return _AvroFiles(is_connect)
     if reading.format == "csv":
         return _Csv(reading, adapter)
-    return _Arrays(reading) if is_true(reading.format_options, "multiLine") else _Lines(reading)
+    return _Documents(reading) if is_true(reading.format_options, "multiLine") else _Lines(reading)
 
 
 def planned_name(file_path: str) -> str:
@@ -180,7 +181,7 @@ class _Lines(_Files):
         super().__init__()
         self._numbered = reading.numbered
         self._decoder = Decoder()
-        self._dialect = formats.dialect_of(reading.format, reading.format_options)
+        self._dialect = reading.dialect
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         decode, numbered = self._decoder, self._numbered
@@ -205,26 +206,28 @@ class _Lines(_Files):
 
 
 def _hinted(found: Invalid, raw: bytes) -> Invalid:
-    """Return the reason, with a way out if the file seems to be one JSON document."""
-    if raw.lstrip()[:1] == b"[":
+    """Return the reason, with a way out if the file seems to have no line for each object."""
+    text = raw.strip()
+    if text[:1] == b"[" or text == b"{" or found.reason == SEVERAL or len(raw) > MOST_BYTES:
         return Invalid(
-            f'{found.reason} (for a file that is one array: format_options {{"multiLine": "true"}})'
+            f"{found.reason} (for a file that is one array, or whose objects do not have a line each: "
+            'format_options {"multiLine": "true"})'
         )
     return found
 
 
-class _Arrays(_Files):
-    """JSON, one array of objects, or one object, per file."""
+class _Documents(_Files):
+    """JSON, one array of objects per file, or objects one after the other."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__()
-        self._dialect = formats.dialect_of(reading.format, reading.format_options)
+        self._dialect = reading.dialect
 
     def items(self, batch: pa.RecordBatch) -> Iterator[Item]:
         for packed, file, published in _columns(batch, VALUE, FILE, PUBLISHED):
             name = self._named(file)
             raw = _in_utf8(_unpacked(packed, name), self._dialect.codec, self._dialect.encoding)
-            for row, (part, found) in enumerate(array(raw)):
+            for row, (part, found) in enumerate(of_file(raw)):
                 position = Position(name, row)
                 if isinstance(found, Invalid):
                     yield Item(found, part, position)
@@ -239,7 +242,7 @@ class _Csv(_Files):
 
     def __init__(self, reading: Reading, adapter: Adapter | None) -> None:
         super().__init__(reading.sizes)
-        self._dialect = dialect = formats.dialect_of("csv", reading.format_options)
+        self._dialect = dialect = reading.dialect
         converters = csv.converters(dialect, reading.types)
         names = None if dialect.header else reading.names
         self._reader = csv.Reader(dialect, names, converters, _known(reading, adapter))
@@ -494,7 +497,7 @@ def _text_decoder(reading: Reading, adapter: Adapter | None, is_connect: bool) -
         of_message = MessageDecoder(reading.schemas, is_connect=is_connect)
         # A message is in base64, and a record of a file is JSON.
         return lambda text: of_message(bytes_of(text)) if text.startswith(BASE64) else decode(text.encode())
-    dialect = formats.dialect_of("csv", reading.format_options)
+    dialect = reading.dialect
     names = None if dialect.header else reading.names
     converters, known = csv.converters(dialect, reading.types), _known(reading, adapter)
     return lambda text: csv.again(text, dialect, names, converters, known).values

@@ -361,30 +361,40 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 
 def _base64(text: str) -> bytes:
-    """Return the bytes of base64, with or without line breaks and padding.
+    """Return the bytes of base64, with or without line breaks.
 
-    :raises ValueError: it is not base64
+    Without its padding, a text may be something else: ``12`` a number, ``0x0102`` hexadecimal digits.
+
+    :raises ValueError: it is not base64, or lacks its padding
     """
     try:
         return a2b_base64(text, strict_mode=True)
     except ValueError:
-        text = text.translate(_WITHOUT_BLANKS)
-    return a2b_base64(text if "=" in text else text + "=" * (-len(text) % 4), strict_mode=True)
+        return a2b_base64(text.translate(_WITHOUT_BLANKS), strict_mode=True)
 
 
-def _padded_base64(text: str) -> bytes:
-    """Return the bytes of base64 with padding, as Kafka Connect writes it. ``12`` may be a number.
+def _base64url(text: str) -> bytes:
+    """Return the bytes of base64 for URLs, with or without padding.
 
-    :raises ValueError: it is not base64, or lacks its padding
+    :raises ValueError: it is not base64
     """
-    return a2b_base64(text, strict_mode=True)
+    text = text.translate(_URL_SAFE).translate(_WITHOUT_BLANKS)
+    return _base64(text if "=" in text else text + "=" * (-len(text) % 4))
+
+
+def _hex(text: str) -> bytes:
+    """Return the bytes of hexadecimal digits, with or without ``0x`` before them.
+
+    :raises ValueError: it has other characters, or half of a byte
+    """
+    return unhexlify(text[2:] if text[:2] in ("0x", "0X") else text)
 
 
 #: How texts write bytes.
 _BYTES: dict[str, Callable[[str], bytes]] = {
     "base64": _base64,
-    "base64url": lambda text: _base64(text.translate(_URL_SAFE)),
-    "hex": unhexlify,
+    "base64url": _base64url,
+    "hex": _hex,
 }
 
 
@@ -415,8 +425,9 @@ _ZONE = (
     rf"Z|UTC|GMT|{_REGION}|\[{_REGION}\]"
     rf"|[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?(?::?[0-9]{{2}})?(?:\[{_REGION}\])?"
 )
+#: GoldenGate writes a colon between the date and the time.
 _MOMENT = re.compile(
-    rf"{_DATE}(?:[T ]([0-9]{{1,2}}):([0-9]{{1,2}})(?::([0-9]{{1,2}})(?:[.,]([0-9]*+))?)?"
+    rf"{_DATE}(?:[T :]([0-9]{{1,2}}):([0-9]{{1,2}})(?::([0-9]{{1,2}})(?:[.,]([0-9]*+))?)?"
     rf"(?:[ \t]?({_ZONE}))?)?"
 )
 #: Python reads more than this: 24 o'clock, and what is between the seconds and a zone.
@@ -899,7 +910,7 @@ def _unscaled(kind: Type, places: int) -> Callable[[Any, int | None], Any]:
     unit, context = Decimal((0, (1,), -min(max(places, 0), 38))), Context(prec=38, traps=list(_UNFIT))
 
     def made(value: Any, scale: int | None) -> Any:
-        data = _bytes_of(value, _padded_base64)
+        data = _bytes_of(value)
         if not data or len(data) > _MOST_UNSCALED or scale is None or not -(2**31) <= scale < 2**31:
             return MISFIT
         whole = int.from_bytes(data, "big", signed=True)

@@ -46,7 +46,8 @@ _OF_OTHERS = {
     *("AirflowSkipException", "AssetOrTimeSchedule", "AssetWatcher", "BaseSensorOperator"),
     *("CronDataIntervalTimetable", "SparkSubmitOperator", "TriggerRunner", "SparkApplication"),
     *("GenericError", "SignatureDoesNotMatch", "StartJobRun", "ExtractNewRecordState"),
-    *("AddColumnName", "IncludeOpForFullLoad", "TimestampColumnName"),
+    *("AddColumnName", "BeforeImageSettings", "CsvNullValue", "IncludeOpForFullLoad"),
+    *("PreserveTransactions", "TimestampColumnName"),
 }
 
 

@@ -271,11 +271,32 @@ def test_a_value_of_parquet_fits_exactly(tmp_path: Path, array: pa.Array, kind: 
 
 def test_bytes_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    path.write_bytes(b'{"id":1,"ts":1}\n{"id":2,"v":"\xff"}\nnull\n[1]\n')
+    path.write_bytes(b'{"id":1,"ts":1}\n{"id":2,"v":"\xff"}\nnull\n')
     rows = rows_of(path, reading_of())
-    assert [(row[POSITION]["row"], row[OP]) for row in rows] == [*enumerate(("upsert", None, "ignore", None))]
+    assert [(row[POSITION]["row"], row[OP]) for row in rows] == [*enumerate(("upsert", None, "ignore"))]
     assert rows[1][RAW] == "base64:eyJpZCI6MiwidiI6Iv8ifQ=="
-    assert "multiLine" in rows[3][REASON]
+
+
+def test_a_file_that_does_not_have_a_line_for_each_object(tmp_path: Path) -> None:
+    """Its lines go to quarantine with the way out, which reads each object with its number in the file."""
+    path = tmp_path / "a.json"
+    one, two, three = ({"id": number, "ts": number, "v": {"w": [1, 2]}} for number in (1, 2, 3))
+    texts = {
+        "array": json.dumps([one, two, three]),
+        "joined": json.dumps(one) + json.dumps(two) + " " + json.dumps(three),
+        "indented": "\r\n".join(
+            json.dumps(row, indent="\t").replace("\n", "\r\n") for row in (one, two, three)
+        ),
+        "long": json.dumps({**one, "note": "x" * 17_000_000}),
+    }
+    for name, text in texts.items():
+        path.write_text(text, newline="")
+        assert "multiLine" in rows_of(path, reading_of())[0][REASON], name
+        if name != "long":
+            rows = rows_of(path, reading_of(format_options={"multiLine": "true"}, is_whole=True))
+            assert [(row["id"], row[POSITION]["row"]) for row in rows] == [(1, 0), (2, 1), (3, 2)], name
+    path.write_text('{"id":1,"ts":1} x\n')
+    assert rows_of(path, reading_of())[0][REASON] == "not JSON: text after the object"
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from delta_cdc.core.adapters import UPSERT
@@ -54,6 +55,44 @@ def test_another_end_of_lines_reaches_the_reader(tmp_path: Path) -> None:
     path.write_bytes(b"1,a||2,b||")
     found = read(path, "id INT, name STRING", lineSep="||")
     assert [(row["id"], row["name"], row[REASON]) for row in found] == [(1, "a", None), (2, "b", None)]
+
+
+def test_files_of_dms_as_its_defaults_write_them(tmp_path: Path) -> None:
+    """NULL is the text without quotes, and bytes are hexadecimal digits."""
+    path = tmp_path / "20260301-090300999.csv"
+    path.write_text('I,1,NULL,1.50,CAFEBABE\nU,2,"NULL",NULL,NULL\nU,3,,,""\nU,4,NIL,1,0102\nU,5,b,2,YQ==\n')
+
+    def rows(**format_options: str) -> list[Any]:
+        schema = typed("Op STRING, id INT, note STRING, price DECIMAL(10,2), raw BINARY")
+        reading = Reading(
+            format="csv",
+            adapter="dms",
+            adapter_options=adapters.check("dms", {}, keys=("id",), format="csv"),
+            format_options=format_options,
+            keys=("id",),
+            declared=True,
+            names=tuple(name for name, _ in schema.fields),
+            numbered=True,
+        )
+        found = local.rows_of_file(local.complete(reading, path, schema), path)
+        return [row[REASON] or (row["note"], row["price"], row["raw"]) for row in found]
+
+    one, two = Decimal("1.50"), Decimal("1.00")
+    no_bytes = "column raw is no binary"
+    assert rows() == [
+        (None, one, b"\xca\xfe\xba\xbe"),
+        ("NULL", None, None),
+        (None, None, None),
+        ("NIL", two, b"\x01\x02"),
+        no_bytes,
+    ]
+    no_price = "column price is no decimal(10,2)"
+    assert rows(nullvalue="NIL")[:4] == [
+        ("NULL", one, b"\xca\xfe\xba\xbe"),
+        no_price,
+        (None, None, None),
+        (None, two, b"\x01\x02"),
+    ]
 
 
 def test_csv_that_is_not_quoted_as_it_should_be(tmp_path: Path) -> None:

@@ -47,11 +47,17 @@ OPERATIONS = {
     "truncate": TRUNCATE,
     "tidb_watermark": IGNORE,
 }
-_FIELDS = ("type", "data", "old", "database", "table", "es", "isDdl", "mysqlType")
+_FIELDS = ("type", "data", "old", "database", "table", "es", "isDdl", "mysqlType", "_tidb")
+#: Members of ``_tidb`` that TiCDC writes if the message does not have the row, which was too large.
+_ELSEWHERE = ("onlyHandleKey", "claimCheckLocation")
 _INDEX_DIGITS, _MOST_ROWS = 7, 5_000_000
 _TOO_MANY = Invalid(f"a message of more than {_MOST_ROWS:,} rows")
 _NO_ROWS = Invalid("data is no list of objects")
 _NO_OLD = Invalid("old is no list of as many objects as data")
+_KEY_ALONE = (
+    "a message without its row, which was too large (_tidb.{}): raise max-message-bytes in TiCDC, and have "
+    "it send the row again"
+)
 _TYPE = re.compile(r"\s*([a-z]+)\s*(?:\(([0-9]+)(?:\s*,\s*([0-9]+))?\))?([a-z ]*)", re.IGNORECASE)
 _WHOLE = {
     "tinyint": (BYTE, SHORT),
@@ -90,7 +96,7 @@ class Canal(Enveloped):
         value = record.value
         if type(value) is not dict:
             return self._read_other(record)
-        kind, data, old, database, table, es, is_ddl, types = self._names.values(value)
+        kind, data, old, database, table, es, is_ddl, types, tidb = self._names.values(value)
         if self._is_table is not None and not self._is_table(table, database):
             return ignored()
         op = self._operation(kind)
@@ -98,7 +104,8 @@ class Canal(Enveloped):
             return ignored()
         if isinstance(op, Invalid):
             return op
-        base = self._order.text(record)
+        elsewhere = _elsewhere(tidb) if op == UPSERT else None
+        base = elsewhere or self._order.text(record)
         if isinstance(base, Invalid):
             return base
         moment = timestamp_micros(es)
@@ -192,6 +199,13 @@ def type_of(text: str) -> Type | None:
     if name == "bit":
         return decimal(20, 0) if size == "64" else LONG
     return _OTHER.get(name, STRING)
+
+
+def _elsewhere(tidb: Any) -> Invalid | None:
+    """Return why a message has the key of its row alone; None if it has the row."""
+    members = tidb if type(tidb) is dict else {}
+    name = next((name for name in _ELSEWHERE if members.get(name)), None)
+    return None if name is None else Invalid(_KEY_ALONE.format(name))
 
 
 def _place(base: str, number: int) -> str:

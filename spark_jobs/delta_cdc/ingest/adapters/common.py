@@ -345,10 +345,23 @@ class Enveloped(OfTable):
     ) -> Sequence[Event]:
         """Return the event of a row; of a changed key, a delete of the old row and a whole new one.
 
-        :param old: the former values of columns that an update changed, if they are known
+        :param old: the former values of columns that an update changed, if they are known. The row has these
+            columns, too: those that the record leaves out are NULL
         :param base: the sequence of the record
         :param moment: when the source committed it
         """
-        if old and op == UPSERT and self._keys.differ(old, row):
-            return key_change({**row, **old}, row, (f"{base}/0", f"{base}/1"), moment)
+        if old and op == UPSERT:
+            new = _with_nulls(row, old)
+            if self._keys.differ(old, row):
+                return key_change({**row, **old}, new, (f"{base}/0", f"{base}/1"), moment)
+            row = new
         return (Event(op, row, f"{base}/1", moment),)
+
+
+def _with_nulls(row: dict[str, Any], old: Iterable[str]) -> dict[str, Any]:
+    """Return a row with NULL for each column that only the row before it has."""
+    lacking = [name for name in old if name not in row]
+    if lacking:
+        known = {name.lower() for name in row}
+        row = {**row, **{name: None for name in lacking if name.lower() not in known}}
+    return row

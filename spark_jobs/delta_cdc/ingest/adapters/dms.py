@@ -22,16 +22,20 @@ from delta_cdc.ingest.adapters.members import Names
 from delta_cdc.ingest.adapters.sequence_by import moment_text
 from delta_cdc.ingest.ordering import digits
 from delta_cdc.ingest.record import Event, Invalid
-from delta_cdc.ingest.values import timestamp_micros
+from delta_cdc.ingest.types import BINARY
+from delta_cdc.ingest.values import Encoding, timestamp_micros
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from delta_cdc.ingest.record import Position, Record
+    from delta_cdc.ingest.types import Type
 
 OPERATIONS = {"i": UPSERT, "u": UPSERT, "d": DELETE}
 #: The operations of messages.
 MESSAGES = {"load": UPSERT, "insert": UPSERT, "update": UPSERT, "delete": DELETE}
+#: Texts have hexadecimal digits for bytes, in messages with ``0x`` before them, unless NoHexPrefix is set.
+_BYTES = Encoding(BINARY, "bytes:hex")
 #: The first part of the sequence of full loads, and of changes.
 _LOADED, _CHANGED = "0", "1"
 _HEX = frozenset("0123456789ABCDEFabcdef")
@@ -65,7 +69,10 @@ class Dms(Enveloped):
         self._row_operation = operations(OPERATIONS, {})
         if not self._has_order:
             self.needs_rows = not change
-        self._no_op = Invalid(f"no value for {op}, and no file of a full load")
+        self._no_op = Invalid(
+            f"no value for {op}, and no file of a full load: set IncludeOpForFullLoad in DMS, or the option "
+            "operation_column"
+        )
         self._lacking = Invalid(
             f"no value for {change}, or no whole number in it"
             if change
@@ -79,6 +86,10 @@ class Dms(Enveloped):
         if self._prefix and name.lower().startswith(self._prefix):
             return True
         return not self._is_envelope and super().describes(name)
+
+    def encodings(self, types: Mapping[str, Type]) -> Mapping[str, Any]:
+        """Return how values of columns are written: bytes as hexadecimal digits."""
+        return {name: _BYTES for name, kind in types.items() if kind == BINARY}
 
     def events(self, record: Record) -> Sequence[Event] | Invalid:
         """Return the events of a record."""

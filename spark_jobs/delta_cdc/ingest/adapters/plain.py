@@ -36,6 +36,7 @@ OPERATIONS = {
     "delete": DELETE,
 }
 _ROW_NUMBER = re.compile(rf"\b{ROW}\b", re.IGNORECASE)
+_AS_TEXT = ": if its texts sort in the right order, make it a STRING in schema"
 _WAY_OUT = (
     "give the column in schema the type that it had when the log was created (or no type), or start a new "
     "log."
@@ -220,11 +221,12 @@ class Plain(OfTable):
                 return in_texts()._replace(value=lambda sequence: str(sequence[-1]))
             return Sequencer(log_type or LONG, lambda sequence: None)
         kinds = [self._kind(one, types, log_type) for one in self._parts]
+        are_numbers = any(one.path and kind is None for one, kind in zip(self._parts, kinds, strict=True))
         return sequencer(
             self._texts,
             kinds,
             log_type,
-            lacking=lacking_of(self._texts),
+            lacking=lacking_of(self._texts, _AS_TEXT if are_numbers else ""),
             way_out=_WAY_OUT,
             has_index=self.has_index,
         )

@@ -24,9 +24,10 @@ _MOMENT = converter(plain(TIMESTAMP))
 _NO_ORDER = ("array", "map", "struct", "variant")
 
 
-def lacking_of(texts: Iterable[str]) -> Invalid:
+def lacking_of(texts: Iterable[str], way_out: str = "") -> Invalid:
     """Return why an event without one of the parts is invalid."""
-    return Invalid(f"no value for sequence_by, or a text that is no number ({', '.join(texts)})")
+    parts = ", ".join(texts)
+    return Invalid(f"no value for sequence_by, or no number of at most {_WIDTH} digits ({parts}){way_out}")
 
 
 # -- of records with an envelope ------------------------------------------------------------------

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from delta_cdc.core.codec import MOST_BYTES
 from delta_cdc.ingest.record import Invalid, Number
@@ -22,6 +22,9 @@ NOT_JSON = "not JSON: not exactly one whole object"
 NOT_UTF8 = "not UTF-8"
 HALF_CHARACTER = "a text has only half of a surrogate pair (\\ud800 to \\udfff)"
 _ENDS = "not JSON: it ends inside of a value"
+_AFTER_OBJECT = "not JSON: text after the object"
+#: The file may have several objects in a line.
+SEVERAL = "not JSON: an object after the object"
 TOO_DEEP = f"not JSON that can be read: it has more than {MOST_DEPTH} levels"
 
 _Scan = Callable[[str, int], tuple[Any, int]]
@@ -124,6 +127,12 @@ def _reason(text: str, error: ValueError | StopIteration, start: int = 0) -> str
     return f"not JSON: {text[at]!r} at character {at - start + 1}"
 
 
+def _after(text: str, end: int) -> str:
+    """Return why a text is not one object, which ends before other text."""
+    at = _after_blanks(text, end)
+    return SEVERAL if text[at] == "{" else _AFTER_OBJECT
+
+
 def _too_long(raw: bytes, most_bytes: int) -> Invalid:
     return Invalid(f"it has {len(raw)} bytes, more than the limit of {most_bytes}")
 
@@ -148,8 +157,7 @@ def _read(raw: bytes, most_bytes: int) -> tuple[str, Any] | Invalid:
     if end != len(text):
         text = text.rstrip(_BLANKS)
         if end < len(text):
-            what = "object" if type(found) is dict else "value"
-            return Invalid(f"not JSON: text after the {what}")
+            return Invalid(_after(text, end) if type(found) is dict else "not JSON: text after the value")
     return text, found
 
 
@@ -239,7 +247,7 @@ def value(raw: bytes, most_bytes: int = MOST_BYTES) -> Any:
     return found if isinstance(found, Invalid) else found[1]
 
 
-# -- files that are one array -------------------------------------------------------------------
+# -- files that are read as a whole ----------------------------------------------------------------
 class _Tolerant:
     """A scanner that notes a name twice or a NaN, and reads on: the structure of the text is whole."""
 
@@ -257,17 +265,53 @@ class _Tolerant:
         self.flaw = self.flaw or f"not strict JSON: {name} is no number"
 
 
-def array(raw: bytes, most_bytes: int = MOST_BYTES) -> list[tuple[bytes, Any]]:
-    """Return the elements of a file that is one JSON array, each with its bytes; a blank file has none.
+class _Step(NamedTuple):
+    """What follows an element.
 
-    An element that is whole, but not strict JSON, is an :class:`Invalid` alone. Where the text is damaged,
-    all of it from that element on is one Invalid. A file that is one other value is one element. A byte order
-    mark at the start of the file is skipped.
+    :param is_whole: the element ends as it must
+    :param at: where the next element begins, or the rest of the text
+    :param reason: why the rest is no element; "" without a rest; None before a next element
+    """
+
+    is_whole: bool
+    at: int
+    reason: str | None = None
+
+
+def _in_array(text: str, at: int, end: int) -> _Step:
+    """Return what follows an element of an array: a comma, or the end of the array."""
+    mark = _after_blanks(text, end)
+    after = text[mark : mark + 1]
+    if after == ",":
+        return _Step(True, _after_blanks(text, mark + 1))
+    if after == "]":
+        return _Step(True, mark + 1, _after_array(text, mark + 1))
+    return _Step(False, at, f"not JSON: {after!r} at character {mark - at + 1}" if after else _ENDS)
+
+
+def _in_sequence(text: str, at: int, end: int) -> _Step:
+    """Return what follows an object that is not in an array: the next object."""
+    mark = _after_blanks(text, end)
+    after = text[mark : mark + 1]
+    return _Step(True, mark, None if after == "{" else _AFTER_OBJECT if after else "")
+
+
+def _after_array(text: str, end: int) -> str:
+    return "not JSON: text after the array" if end < len(text) else ""
+
+
+def of_file(raw: bytes, most_bytes: int = MOST_BYTES) -> list[tuple[bytes, Any]]:
+    """Return the values of a file, each with its bytes; a blank file has none.
+
+    A file has one JSON array of values, or objects one after the other, with or without blanks and line
+    breaks between them. An element that is whole, but not strict JSON, is an :class:`Invalid` alone. Where
+    the text is damaged, all of it from that element on is one Invalid. A file that is one other value is one
+    element. A byte order mark at the start of the file is skipped.
 
     :param most_bytes: a longer element is invalid; the file may be longer
     """
     raw = raw.removeprefix(_BOM).strip(_BLANKS.encode())
-    if not raw.startswith(b"["):
+    if not raw.startswith((b"[", b"{")):
         return [(raw, value(raw, most_bytes))] if raw else []
     tail = b""
     try:
@@ -285,33 +329,34 @@ def _elements(raw: bytes, text: str, most_bytes: int) -> tuple[list[tuple[bytes,
     """Return the elements, where the rest begins, and why it is no element; "" without a rest."""
     found: list[tuple[bytes, Any]] = []
     tolerant = _Tolerant()
-    deep = _start_of_deep(text) if _is_deep(raw, MOST_DEPTH + 1) else len(text)
+    follow, around = (_in_array, 1) if text[0] == "[" else (_in_sequence, 0)
+    deep = _start_of_deep(text, around) if _is_deep(raw, MOST_DEPTH + around) else len(text)
     has_escapes = "\\" in text
-    at = _after_blanks(text, 1)
-    if text[at : at + 1] == "]":
-        return found, at + 1, "not JSON: text after the array" if at + 1 < len(text) else ""
+    at = _after_blanks(text, around)
+    if around and text[at : at + 1] == "]":
+        return found, at + 1, _after_array(text, at + 1)
     while at < deep:
         try:
             element, end = tolerant.scan(text, at)
         except (StopIteration, ValueError) as error:
             return found, at, _reason(text, error, at)
-        mark = _after_blanks(text, end)
-        if text[mark : mark + 1] not in (",", "]"):
-            unexpected = f"not JSON: {text[mark : mark + 1]!r} at character {mark - at + 1}"
-            return found, at, unexpected if mark < len(text) else _ENDS
-        part = text[at:end]
         flaw, tolerant.flaw = tolerant.flaw, ""
-        if has_escapes and _has_half(part):
-            flaw = HALF_CHARACTER
-        data = part.encode()
-        if len(data) > most_bytes:
-            found.append((data, _too_long(data, most_bytes)))
-        else:
-            found.append((data, Invalid(flaw) if flaw else element))
-        if text[mark] == "]":
-            return found, mark + 1, "not JSON: text after the array" if mark + 1 < len(text) else ""
-        at = _after_blanks(text, mark + 1)
+        step = follow(text, at, end)
+        if step.is_whole:
+            part = text[at:end]
+            if has_escapes and _has_half(part):
+                flaw = HALF_CHARACTER
+            found.append(_element(part.encode(), element, flaw, most_bytes))
+        if step.reason is not None:
+            return found, step.at, step.reason
+        at = step.at
     return found, at, TOO_DEEP if deep < len(text) else _ENDS
+
+
+def _element(data: bytes, element: Any, flaw: str, most_bytes: int) -> tuple[bytes, Any]:
+    if len(data) > most_bytes:
+        return data, _too_long(data, most_bytes)
+    return data, Invalid(flaw) if flaw else element
 
 
 def _after_blanks(text: str, at: int) -> int:
@@ -320,18 +365,23 @@ def _after_blanks(text: str, at: int) -> int:
     return match.end()
 
 
-def _start_of_deep(text: str) -> int:
-    """Return where the first element begins that has too many levels."""
-    depth, begin = 0, 1
+def _start_of_deep(text: str, around: int) -> int:
+    """Return where the first element begins that has too many levels.
+
+    :param around: the levels around each element: that of the array, or none
+    """
+    depth, begin = 0, around
     for part in _PARTS.finditer(text):
         mark = part[0]
         if mark in ("[", "{"):
+            if depth == around == 0:
+                begin = part.start()
             depth += 1
-            if depth > MOST_DEPTH + 1:
+            if depth > MOST_DEPTH + around:
                 break
         elif mark in ("]", "}"):
             depth -= 1
-        elif mark == "," and depth == 1:
+        elif mark == "," and depth == around == 1:
             begin = part.end()
     return begin
 

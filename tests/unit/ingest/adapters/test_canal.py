@@ -76,6 +76,15 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
     ("a column more", message("ALTER", None, isDdl=True), [("ignore", {}, None, False)]),
     ("a statement of the schema", message("QUERY", None, isDdl=True), [("ignore", {}, None, False)]),
     ("a watermark", message("TIDB_WATERMARK", None, _tidb={"watermarkTs": 7}), [("ignore", {}, None, False)]),
+    ("the key alone", message("UPDATE", [{"id": "1"}], [{"id": "1"}], _tidb={"onlyHandleKey": True}),
+     "a message without its row, which was too large (_tidb.onlyHandleKey): raise max-message-bytes"),
+    ("the row in another store", message(_tidb={"claimCheckLocation": "s3://b/x.json"}),
+     "a message without its row, which was too large (_tidb.claimCheckLocation): "),
+    ("a delete needs no more than its key", message("DELETE", [{"id": "1"}], _tidb={"onlyHandleKey": True}),
+     [("delete", {"id": "1"}, at(1), False)]),
+    ("the row is there", message(_tidb={"onlyHandleKey": False, "claimCheckLocation": ""}),
+     [("upsert", ROW, at(1), False)]),
+    ("no object of TiDB", message(_tidb=[7]), [("upsert", ROW, at(1), False)]),
     ("a statement that changed rows", message("QUERY", None), "unknown operation 'QUERY'"),
     ("no operation", message(None), "unknown operation ''"),
     ("no data", message(data=None), NO_ROWS),
@@ -159,8 +168,25 @@ def test_files_need_an_order() -> None:
     adapter = made({"sequence_by": "_tidb.commitTs"})
     (event,) = events(adapter, message(_tidb={"commitTs": 429_918_007_904_436_226}))
     assert event.sequence == f"{429_918_007_904_436_226:020d}/{1:07d}"
-    reason = "no value for sequence_by, or a text that is no number (_tidb.commitTs)"
+    reason = "no value for sequence_by, or no number of at most 20 digits (_tidb.commitTs)"
     check(events(adapter, message()), reason)
+
+
+def test_a_transaction_of_ticdc_that_moves_keys() -> None:
+    """Key 1 becomes 3, then 2 becomes 1: all of it has one time, so that the place of the message decides."""
+    rows = [("DELETE", "1", 8), ("DELETE", "2", 9), ("INSERT", "3", 10), ("INSERT", "1", 11)]
+    for place, name in ((Position(offset=8), "_offset"), (LINE, "_row")):
+        adapter = made({"sequence_by": ["_tidb.commitTs", name]})
+        assert adapter.needs_rows == (name == "_row")
+        places = [
+            place._replace(offset=at) if place.row is None else place._replace(row=at) for *_, at in rows
+        ]
+        found = [
+            events(adapter, message(kind, [{"id": key}], _tidb={"commitTs": 7}), position=at)[0]
+            for (kind, key, _), at in zip(rows, places, strict=True)
+        ]
+        texts = [event.sequence for event in found]
+        assert texts == sorted(set(texts)), name
 
 
 def test_other_tables_are_left_out() -> None:

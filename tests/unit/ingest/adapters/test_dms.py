@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,7 +152,11 @@ MESSAGES: list[tuple[str, dict[str, Any], Any]] = [
      [Event("upsert", ROW, f"{BASE}/1", 1_000_000)]),
     ("key change", message("update", {"id": 2, "v": None}, {"id": 1, "w": "w"}),
      [Event("delete", {"id": 1, "v": None, "w": "w"}, f"{BASE}/0", AT),
-     Event("upsert", {"id": 2, "v": None, "w": "w"}, f"{BASE}/1", AT, whole=True)]),
+     Event("upsert", {"id": 2, "v": None, "w": None}, f"{BASE}/1", AT, whole=True)]),
+    ("only the row before has a column", message("update", {"id": 1}, {"ID": 1, "V": "a"}),
+     [Event("upsert", {"id": 1, "V": None}, f"{BASE}/1", AT)]),
+    ("neither row has a column", message("update", {"id": 1}, {"id": 1}),
+     [Event("upsert", {"id": 1}, f"{BASE}/1", AT)]),
     ("control", message("create-table", **{"record-type": "control"}), IGNORED),
     ("control without data", {"metadata": {"record-type": "control"}}, IGNORED),
     ("unknown operation", message("merge"), "unknown operation 'merge'"),
@@ -216,12 +222,30 @@ def test_messages_in_files_need_an_order() -> None:
     for odd in ({}, {**given, "transaction-record-id": "x"}, {**given, "commit-timestamp": 7}):
         check(
             events(adapter, message(**odd)),
-            f"no value for sequence_by, or a text that is no number ({', '.join(by)})",
+            f"no value for sequence_by, or no number of at most 20 digits ({', '.join(by)})",
         )
     # Rows of files have the same order, if the user says it.
     adapter = made({"sequence_by": "n"})
     assert of_row(adapter, {"id": 1, "n": 7}, LOAD)[0].sequence == f"0/{7:020d}"
     assert of_row(adapter, {"Op": "U", "id": 1, "n": 7})[0].sequence == f"1/{7:020d}"
+
+
+def test_the_order_of_messages_in_files_that_the_page_names() -> None:
+    """MySQL's times are whole seconds, and the numbers of records begin again in each transaction."""
+    page = (Path(__file__).parents[4] / "docs/reference/adapters/dms.md").read_text()
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "sequence_by" in block]
+    names: dict[str, Any] = {}
+    exec(block, names)
+    adapter = made(names["adapter_options"])
+    members = ("commit-timestamp", "transaction-id", "transaction-record-id")
+    places = [
+        ("2024-01-31T12:00:00Z", 1_139, 5),
+        ("2024-01-31T12:00:00Z", 1_140, 1),
+        ("2024-01-31T12:00:01Z", 9, 1),
+    ]
+    records = [message(**dict(zip(members, place, strict=True))) for place in places]
+    texts = [events(adapter, record, position=LINE)[0].sequence for record in records]
+    assert texts == sorted(set(texts))
 
 
 def test_damaged_messages_never_raise() -> None:

@@ -62,6 +62,8 @@ CASES: list[tuple[str, dict[str, Any], Any]] = [
             Event("upsert", {"id": 2, "v": "b", "w": 1}, BASE, AT, whole=True),
         ],
     ),
+    ("update to NULL with output_nulls=false", message("update", data={"id": 1}, old={"v": "z"}),
+     [Event("upsert", {"id": 1, "v": None}, BASE, AT)]),
     ("the key as a text", message("update", old={"id": "1"}), [Event("upsert", ROW, BASE, AT)]),
     ("bootstrap", message("bootstrap-insert", position=...),
      [Event("upsert", ROW, f"0/{1_477_053_217:020d}/1", AT)]),
@@ -108,13 +110,15 @@ def test_another_order() -> None:
         assert event.sequence == f"{42:020d}/1"
     adapter = made({"sequence_by": ["ts", "xid"]})
     assert events(adapter, message())[0].sequence == f"{1_477_053_217:020d}/{23_396:020d}/1"
-    reason = "no value for sequence_by, or a text that is no number (ts, xid)"
+    reason = "no value for sequence_by, or no number of at most 20 digits (ts, xid)"
     check(events(adapter, message(xid=...)), reason)
     assert not made().needs_rows
     adapter = made({"sequence_by": ["ts", "_row"]})
     (event,) = events(adapter, message(), position=LINE)
     assert event.sequence == f"{1_477_053_217:020d}/{7:020d}/1"
-    check(events(adapter, message()), "no value for sequence_by, or a text that is no number (ts, _row)")
+    check(
+        events(adapter, message()), "no value for sequence_by, or no number of at most 20 digits (ts, _row)"
+    )
 
 
 def test_the_key_of_a_tombstone() -> None:
@@ -168,12 +172,13 @@ def model(value: dict[str, Any]) -> Any:
             place = (1, plain(file.rsplit(".", 1)[-1], 10), plain(offset, 20), rank)
     except (ValueError, AttributeError, KeyError):
         return None
-    found = [(known[kind], data, place)]
+    new = {**data, **{name: None for name in old or () if known[kind] == "upsert" and name not in data}}
+    found = [(known[kind], new, place)]
     if kind in ("update", "insert", "bootstrap-insert") and old and "id" in old:
         one, other = old["id"], data.get("id")
         if one is not None and other is not None and str(one) != str(other):
             before = {**data, **old}
-            found = [("delete", before, place), ("upsert", {**before, **data}, place)]
+            found = [("delete", before, place), ("upsert", new, place)]
     return found
 
 

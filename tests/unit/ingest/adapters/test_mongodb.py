@@ -221,7 +221,7 @@ def test_other_orders_and_tables() -> None:
         (found,) = events(made({"document": "d", "sequence_by": ["source.ord", "_offset"]}), value)
         assert found.sequence == f"{3:020d}/{42:020d}"
     odd = events(made({"document": "d", "sequence_by": "source.nothing"}), change("c", FULL))
-    assert odd == Invalid("no value for sequence_by, or a text that is no number (source.nothing)")
+    assert odd == Invalid("no value for sequence_by, or no number of at most 20 digits (source.nothing)")
     for name, op in (
         ("people", "upsert"),
         ("shop.People", "upsert"),

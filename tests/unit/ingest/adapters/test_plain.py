@@ -25,7 +25,9 @@ from delta_cdc.ingest.types import (
 )
 from tests.support.adapters import MESSAGE, check, events, made, sequences
 
-LACKING = Invalid("no value for sequence_by, or a text that is no number (ts)")
+LACKING = Invalid("no value for sequence_by, or no number of at most 20 digits (ts)")
+#: Where the text has no type in ``schema``.
+NO_NUMBER = Invalid(f"{LACKING.reason}: if its texts sort in the right order, make it a STRING in schema")
 
 
 def plain(sequence_by: Any = "ts", *, facts: dict[str, Any] | None = None, **options: Any) -> Any:
@@ -118,7 +120,8 @@ def test_what_is_sql(texts: list[str], expressions: tuple[str, ...], needs_rows:
         (LONG, None, "", None, LACKING), (LONG, None, "", 2**63 - 1, 2**63 - 1),
         (LONG, None, "", Number(str(2**63)), LACKING), (STRING, None, "", "999", f"{999:020d}"),
         (STRING, None, "", "10/9:8", f"{10:020d}/{9:020d}/{8:020d}"),
-        (STRING, None, "", "x", LACKING), (STRING, None, "", "", LACKING), (STRING, None, "ts", "x", "x"),
+        (STRING, None, "", "x", NO_NUMBER), (STRING, None, "", "", NO_NUMBER), (STRING, None, "ts", "x", "x"),
+        (STRING, None, "", "1" * 21, NO_NUMBER), (STRING, None, "ts", "1" * 35, "1" * 35),
         (STRING, None, "ts", None, LACKING), (LONG, STRING, "", 1001, f"{1001:020d}"),
         (LONG, LONG, "ts", 1001, 1001), (DOUBLE, LONG, "", Number("1.5"), LACKING), (DOUBLE, LONG, "", 3, 3),
         (INTEGER, LONG, "", 3, 3),
@@ -191,12 +194,12 @@ def test_offsets_and_rows_order_too() -> None:
     found = events(adapter, {"id": 1})
     assert sequences(adapter, found, {}) == [42]
     assert sequences(adapter, found, {}, STRING) == [f"{42:020d}"]
-    lacking = Invalid("no value for sequence_by, or a text that is no number (_offset)")
+    lacking = Invalid("no value for sequence_by, or no number of at most 20 digits (_offset)")
     assert sequences(adapter, events(adapter, {"id": 1}, position=Position("/f", 7)), {}) == [lacking]
     adapter = plain(["_Row", "_offset"])
     found = events(adapter, {"id": 1}, position=MESSAGE._replace(row=7))
     assert sequences(adapter, found, {}) == [f"{7:020d}/{42:020d}"]
-    lacking = Invalid("no value for sequence_by, or a text that is no number (_Row, _offset)")
+    lacking = Invalid("no value for sequence_by, or no number of at most 20 digits (_Row, _offset)")
     assert sequences(adapter, events(adapter, {"id": 1}), {}) == [lacking]
 
 

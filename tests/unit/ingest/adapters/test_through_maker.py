@@ -84,7 +84,7 @@ PLAIN: dict[str, tuple[str | None, Event]] = {
     "a null key": ('{"op":"I","ts":8,"id":null}', Event(error="null key: id")),
     "no sequence": (
         '{"op":"I","id":1}',
-        Event(error="no value for sequence_by, or a text that is no number (ts)"),
+        Event(error="no value for sequence_by, or no number of at most 20 digits (ts)"),
     ),
     # Only NULL is a tombstone.
     "an empty value": ("", Event(error="not JSON: not exactly one whole object")),
@@ -395,3 +395,14 @@ def test_values_without_schema() -> None:
     wanted = {"id": 1, "price": Decimal("-1.50"), "at": moment, "day": date(1969, 12, 31), "raw": b"a"}
     assert bytewise(found[0][0].row) == wanted
     assert found[0][0].sequence == f"{HERE}/1"
+
+
+def test_messages_of_dms_have_hexadecimal_digits_for_bytes() -> None:
+    metadata = {"record-type": "data", "operation": "update"}
+    texts = ("0xCAFE", "CAFE", "", "YQ==", None)
+    records = [json.dumps({"data": {"id": 1, "raw": text}, "metadata": metadata}) for text in texts]
+    messages = replace(json_records(records), is_messages=True)
+    found = by_row(adapted(messages, "dms", {"envelope": True}, schema="id int, raw binary"))
+    assert [event.error or bytewise(event.row)["raw"] for (event,) in found.values()] == [
+        *(b"\xca\xfe", b"\xca\xfe", b"", "column raw is no binary", None),
+    ]

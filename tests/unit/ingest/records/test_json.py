@@ -16,9 +16,10 @@ from delta_cdc.ingest.records.json import (
     MOST_DEPTH,
     NOT_JSON,
     NOT_UTF8,
+    SEVERAL,
     TOO_DEEP,
     Decoder,
-    array,
+    of_file,
     value,
     without_prefix,
 )
@@ -48,7 +49,7 @@ def typed(found: Any) -> Any:
         (b'{"a":1,"A":2}', {"a": 1, "A": 2}), (b"", NOT_JSON), (b" \n", NOT_JSON), (b"[1]", NOT_JSON),
         (b"5", NOT_JSON), (b"null", NOT_JSON), (b'{"a":1', ENDS), (b'{"a":', ENDS), (b'{"a":"x', ENDS),
         (b"{", ENDS), (b'{"a":1}x', "not JSON: text after the object"),
-        (b'{"a":1}{"b":2}', "not JSON: text after the object"),
+        (b'{"a":1}{"b":2}', SEVERAL), (b'{"a":1} \r\n{', SEVERAL),
         (b'{"a":1}}', "not JSON: text after the object"),
         (b'{"a":1} \x00', "not JSON: text after the object"),
         (b"[1] 2", "not JSON: text after the value"), (b'{"a":1,"a":2}', TWICE.format("a")),
@@ -128,7 +129,7 @@ def test_sizes() -> None:
     assert Decoder(most_bytes=10)(b'{"a":"bcd"}') == too_long
     assert value(b'{"a":"bcd"}', most_bytes=10) == too_long
     limit = Invalid("it has 5 bytes, more than the limit of 4")
-    assert array(b'["abc",12]', most_bytes=4) == [(b'"abc"', limit), (b"12", 12)]
+    assert of_file(b'["abc",12]', most_bytes=4) == [(b'"abc"', limit), (b"12", 12)]
     decode = Decoder(most_bytes=len(message(1, "x" * 10)))
     assert [isinstance(decode(message(1, "x" * size)), dict) for size in (10, 11)] == [True, False]
     reason = Decoder()(b'{"a":"' + b"x" * 16 * 1024 * 1024 + b'"}')
@@ -308,8 +309,8 @@ def test_very_many_schemas() -> None:
     assert again["schema"] is not first["schema"]
 
 
-# -- arrays -------------------------------------------------------------------------------------
-AFTER = Invalid("not JSON: text after the array")
+# -- whole files -------------------------------------------------------------------------------------
+AFTER, AFTER_OBJECT = (Invalid(f"not JSON: text after the {what}") for what in ("array", "object"))
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,19 @@ AFTER = Invalid("not JSON: text after the array")
         (b'[{"a":1},{"a":2}]', [(b'{"a":1}', {"a": 1}), (b'{"a":2}', {"a": 2})]),
         (b'\xef\xbb\xbf[ {"a":1} ,\n 5 ]\n', [(b'{"a":1}', {"a": 1}), (b"5", 5)]),
         (b'{"a":1}', [(b'{"a":1}', {"a": 1})]), (b' {"a":1} ', [(b'{"a":1}', {"a": 1})]),
-        (b'{"a":1}\n{"a":2}', [(b'{"a":1}\n{"a":2}', Invalid("not JSON: text after the object"))]),
+        (b'{"a":1}\n{"a":2}', [(b'{"a":1}', {"a": 1}), (b'{"a":2}', {"a": 2})]),
+        (b'\xef\xbb\xbf {"a":1}{\n\t"a" : {"b":2}\r\n}\n', [
+            (b'{"a":1}', {"a": 1}), (b'{\n\t"a" : {"b":2}\r\n}', {"a": {"b": 2}})]),
+        (b'{"a":1,"a":2}{"a":"\\ud800"}{"a":NaN} {}', [(b'{"a":1,"a":2}', Invalid(TWICE.format("a"))),
+         (b'{"a":"\\ud800"}', Invalid(HALF_CHARACTER)),
+         (b'{"a":NaN}', Invalid("not strict JSON: NaN is no number")), (b"{}", {})]),
+        (b'{"a":1}{"a":', [(b'{"a":1}', {"a": 1}), (b'{"a":', Invalid(ENDS))]),
+        (b'{"a":1}\n{"a":01}{}', [
+            (b'{"a":1}', {"a": 1}), (b'{"a":01}{}', Invalid("not JSON: '1' at character 7"))]),
+        *((b'{"a":1} ' + rest, [(b'{"a":1}', {"a": 1}), (rest, AFTER_OBJECT)])
+          for rest in (b',{"a":2}', b"[1]", b"x", b"}", b"5")),
+        (b'{"a":1}\xff{}', [(b'{"a":1}', {"a": 1}), (b"\xff{}", Invalid(NOT_UTF8))]),
+        (b'{"a":1}{"a":"\xff"}', [(b'{"a":1}', {"a": 1}), (b'{"a":"\xff"}', Invalid(NOT_UTF8))]),
         (b"[1,{2},3]", [(b"1", 1), (b"{2},3]", Invalid("not JSON: '2' at character 2"))]),
         (b"[1,2 3]", [(b"1", 1), (b"2 3]", Invalid("not JSON: '3' at character 3"))]),
         (b"[1,2", [(b"1", 1), (b"2", Invalid(ENDS))]), (b"[1,", [(b"1", 1), (b"", Invalid(ENDS))]),
@@ -334,27 +347,53 @@ AFTER = Invalid("not JSON: text after the array")
         (b"[1,\xff2]", [(b"1", 1), (b"\xff2]", Invalid(NOT_UTF8))]),
     ],
 )  # fmt: skip
-def test_arrays(raw: bytes, wanted: Any) -> None:
-    assert array(raw) == wanted
+def test_whole_files(raw: bytes, wanted: Any) -> None:
+    assert of_file(raw) == wanted
 
 
-def test_a_deep_element_of_an_array() -> None:
+def test_a_deep_element_of_an_of_file() -> None:
     def deep(levels: int) -> bytes:
         return b"[" * levels + b"]" * levels
 
     last = b"[1," + deep(MOST_DEPTH) + b"]"
     data = b'[{"a":"],["},' + deep(MOST_DEPTH) + b"," + last + b",3]"
-    (_, first), (_, second), (rest, third) = array(data)
+    (_, first), (_, second), (rest, third) = of_file(data)
     assert first == {"a": "],["}
     assert isinstance(second, list)
     assert (rest, third) == (last + b",3]", Invalid(TOO_DEEP))
+    some, many = (b'{"a":' * levels + b"1" + b"}" * levels for levels in (MOST_DEPTH, MOST_DEPTH + 1))
+    (_, first), (_, second), (rest, third) = of_file(b'{"a":"}{"}\n' + some + b" " + many + b"{}")
+    assert first == {"a": "}{"}
+    assert isinstance(second, dict)
+    assert (rest, third) == (many + b"{}", Invalid(TOO_DEEP))
+    # The levels of each element count for itself.
+    assert len(of_file(b'{"a":{}}\n' * 200_000)) == 200_000
+
+
+def test_random_objects_one_after_the_other() -> None:
+    chance = random.Random(4)
+    for _ in range(2_000):
+        parts = [damaged(chance, chance.choice(SAMPLES)).strip(b" \t\r\n") for _ in range(3)]
+        if not all(part.startswith(b"{") for part in parts):
+            continue
+        raw = chance.choice([b"", b"\n", b" \r\n\t"]).join(parts)
+        found = of_file(raw)
+        good = next((at for at, part in enumerate(parts) if isinstance(value(part), Invalid)), 3)
+        assert [typed(item) for _, item in found[:good]] == [typed(value(part)) for part in parts[:good]]
+        assert [part for part, _ in found[:good]] == parts[:good]
+        assert good < 3 or len(found) == 3
+        # Nothing is lost but blanks between the parts.
+        for part, _ in found:
+            assert raw.lstrip(b" \t\r\n").startswith(part)
+            raw = raw.lstrip(b" \t\r\n")[len(part) :]
+        assert not raw.strip(b" \t\r\n")
 
 
 def test_arrays_of_random_elements() -> None:
     chance = random.Random(3)
     for _ in range(2_000):
         parts = [damaged(chance, chance.choice(SAMPLES)).strip(b" \t\r\n") for _ in range(3)]
-        found = array(b"[" + b" , ".join(parts) + b"]")
+        found = of_file(b"[" + b" , ".join(parts) + b"]")
         good = next((at for at, part in enumerate(parts) if isinstance(value(part), Invalid)), 3)
         assert [typed(item) for _, item in found[:good]] == [typed(value(part)) for part in parts[:good]]
         assert [part for part, _ in found[:good]] == parts[:good]
