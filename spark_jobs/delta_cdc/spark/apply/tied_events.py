@@ -85,8 +85,8 @@ def _refuse(context: StepContext, count: int, sample: str) -> NoReturn:
         )
     raise ConflictingEvents(
         problem,
-        remedy="make sequence_by more precise (a list of expressions; for an ingest, with a new log and a new "
-        "target). Or define which event wins: "
+        remedy="make sequence_by more precise (a list of expressions; for an ingest, with a new log and a "
+        "new target). Or define which event wins: "
         "policies={'on_conflict': {'last_by': [columns]}}. Or put these events into quarantine: "
         "policies={'on_conflict': 'quarantine'}. Or, if a file was corrected and delivered again, delete its "
         "old events from the log, and run once with mode='reload'.",
