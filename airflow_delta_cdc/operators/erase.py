@@ -206,7 +206,7 @@ class DeltaEraseOperator(DeltaCdcOperator):
         wanted = {table.pipeline for _, table in written.chosen(group, names or None, with_sources=True)}
         # Of all tables: each may be downstream of a chosen one.
         found = engine.sorted_out(
-            {table.pipeline: self._rendered(context, table) for table in written.tables()}, chosen=wanted
+            [(table.pipeline, self._rendered(context, table)) for table in written.tables()], chosen=wanted
         )
         flows = self._located(context, found.first, found.flows)
         unusable = {"refused": found.refused, "unknown": found.unknown}

@@ -66,7 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if configuration is not None:
         everything = [Chosen(table, group) for group, table in configuration.chosen()]
     found = sorted_out(
-        {one.pipeline: made_or_error(one, _flow, TABLES) for one in everything},
+        [(one.pipeline, made_or_error(one, _flow, TABLES)) for one in everything],
         chosen={one.pipeline for one in pipelines},
     )
     consumers = readers(found.first)

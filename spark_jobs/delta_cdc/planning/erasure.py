@@ -34,7 +34,7 @@ from delta_cdc.planning.quarantine import newest_seal
 from delta_cdc.planning.vacuum import reached
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from delta_cdc.core.spec import EraseSpec, KeyPlace
     from delta_cdc.delta_log.table import TableState
@@ -140,20 +140,21 @@ class Flows:
     unknown: tuple[DeltaCdcError, ...]
 
 
-def sorted_out(found: Mapping[str, Flow | DeltaCdcError], *, chosen: Container[str]) -> Flows:
+def sorted_out(found: Sequence[tuple[str, Flow | DeltaCdcError]], *, chosen: Container[str]) -> Flows:
     """Return the pipelines that an erasure begins with, and all others.
 
-    :param found: pipeline -> its tables, or why they are not known
+    :param found: pipelines, each with its tables, or why they are not known. A name may come twice, with
+        other tables
     :raises DeltaCdcError: the tables of no chosen pipeline are known
     """
-    flows = {name: one for name, one in found.items() if isinstance(one, Flow)}
-    errors = {name: one for name, one in found.items() if isinstance(one, DeltaCdcError)}
-    first = tuple(flow for name, flow in flows.items() if name in chosen)
-    refused = {name: error for name, error in errors.items() if name in chosen}
+    flows = [one for _, one in found if isinstance(one, Flow)]
+    errors = [(name, one) for name, one in found if isinstance(one, DeltaCdcError)]
+    first = tuple(flow for flow in flows if flow.pipeline in chosen)
+    refused = {name: error for name, error in errors if name in chosen}
     if refused and not first:
         raise next(iter(refused.values()))
-    unknown = tuple(error for name, error in errors.items() if name not in chosen)
-    return Flows(first, tuple(flows.values()), refused, unknown)
+    unknown = tuple(error for name, error in errors if name not in chosen)
+    return Flows(first, tuple(flows), refused, unknown)
 
 
 def readers(flows: Iterable[Flow]) -> tuple[Consumer, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -346,6 +348,39 @@ def test_a_server_whose_machine_vanishes(
     server.start()
     applying(connected(), source, target).execute(context())
     assert held(target) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+#: Computes until its server is gone. No test of a thread shows whether a process ends: threads of gRPC and of
+#: PySpark's client may keep it.
+_CLIENT = """
+from airflow_delta_cdc.hooks import connect
+from delta_cdc.spark.sessions import is_lost, private_session
+
+connect.PATIENCE = 2.0
+with connect.DeltaCdcConnectHook("remote").session({}) as spark, private_session(spark) as session:
+    try:
+        while True:
+            session.range(10).count()
+            print("computed", flush=True)
+    except Exception as error:
+        print("lost", is_lost(error), flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_ends_after_its_server(server: ConnectServer, connected: Connect) -> None:
+    connected()
+    with subprocess.Popen([sys.executable, "-c", _CLIENT], stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        while "computed" not in client.stdout.readline():
+            assert client.poll() is None
+        server.kill()
+        try:
+            shown, _ = client.communicate(timeout=60)
+        finally:
+            client.kill()
+    server.start()
+    assert ("lost True" in shown.splitlines(), client.returncode) == (True, 0)
 
 
 @pytest.mark.slow

@@ -79,6 +79,12 @@ def test_the_command_purges_nothing_that_a_consumer_with_variables_needs(
         run_sync(plan_vacuum(spec, one.consumers, now=EPOCH + 30 * DAY))
 
 
+def test_the_command_erases_from_several_tables_of_a_name(work: list[Erasure], tmp_path: Path) -> None:
+    tables = [str(tmp_path / name) for name in ("a", "b")]
+    assert main(["erase", *(f"p={table}" for table in tables), "--key", "id=17"]) == 0
+    assert [one.target for one in work[0].flows] == tables
+
+
 def test_the_command_names_pipelines_that_may_be_downstream(
     work: list[Erasure], tmp_path: Path, capsys: Any
 ) -> None:
