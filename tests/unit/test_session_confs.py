@@ -120,7 +120,7 @@ def test_a_server_that_does_not_know_one_of_the_confs() -> None:
 def test_a_conf_of_delta_that_a_cluster_has(name: str) -> None:
     made = session(**{name: "another"})
     _configure(made)
-    assert made.conf.known[name] == _OF_DELTA[name]
+    assert made.conf.known.get(name) == _OF_DELTA[name]
     made = session()
     _configure(made)
     assert name not in made.conf.known
