@@ -7,7 +7,7 @@ An adapter converts change records of a vendor's format into events of the chang
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -184,7 +184,8 @@ SETTINGS: dict[str, dict[str, Setting]] = {
         "time_precision_mode": Setting("text", choices=tuple(TIME_UNITS)),
         "time_units": Setting("mapping", choices=("days", "ms", "us", "ns")),
         "binary_handling_mode": Setting("text", "bytes", choices=tuple(BYTES)),
-        "tombstones": TOMBSTONES,
+        # Its default depends on ``unwrapped``.
+        "tombstones": replace(TOMBSTONES, default=None),
     },
     "mongodb": {
         "document": Setting("text"),

@@ -37,6 +37,10 @@ NOT_WHOLE = Invalid("a key change without the whole row")
 _LACKING = Invalid("no value for sequence_by")
 _NO_IMAGE = Invalid("no value for after, or of a delete for before or a key")
 _NO_ROW = Invalid("before or after is no object")
+_FLAT_DELETE = Invalid(
+    "a message without a value: a delete that nothing orders. Set delete.tombstone.handling.mode=rewrite in "
+    "the connector's transformation; if it is rewrite-with-tombstone, set adapter_options tombstones to 'ignore'"
+)
 _DOCUMENT = Invalid("before or after is no object, but text: documents of MongoDB need the adapter 'mongodb'")
 _IMAGE = (dict, type(None))
 #: All members of a heartbeat, of a record of a transaction (``provide.transaction.metadata``), and of a
@@ -89,7 +93,9 @@ class Debezium(OfTable):
     is_connect = True
 
     def __init__(self, options: Mapping[str, Any], *, keys: Sequence[str]) -> None:
-        super().__init__(options, keys, order.OPERATIONS)
+        # The transformation's default makes a message without a value of each delete.
+        tombstones = options["tombstones"] or (DELETE if options["unwrapped"] else IGNORE)
+        super().__init__({**options, "tombstones": tombstones}, keys, order.OPERATIONS)
         #: Why messages without schema cannot be read.
         self.problem: InvalidConfiguration | None = None
         self._options = options
@@ -336,6 +342,7 @@ class Debezium(OfTable):
             return ignored()
         for event in found:
             event.encodings = self._read_key_schema(_key(record.key)[1])
+            event.source_timestamp = _moment(source)
         return found
 
     def _tombstone_sequence(self, record: Record) -> Any:
@@ -343,9 +350,10 @@ class Debezium(OfTable):
         if self._is_offset:
             offset = record.position.offset
             return offset if len(self._parts) == 1 else (offset,) * len(self._parts)
-        fields = self._fields.of(record.headers).known
-        if not self._unwrapped or not any(place == 1 for place, *_ in fields):
+        if not self._unwrapped:
             return super()._tombstone_sequence(record)
+        if not any(place == 1 for place, *_ in self._fields.of(record.headers).known):
+            return _FLAT_DELETE
         message = self._meta_of(record, {})
         return self._place(_Change(record, message, message["source"], _lowered(message.get("op"))), 1)
 
