@@ -86,21 +86,22 @@ class _Damaged(Exception):
 
 
 # -- by schema ----------------------------------------------------------------------------------
-def row_encodings(schema: Any, options: Mapping[str, Any], is_flat: bool) -> dict[str, Encoding] | Invalid:
+def row_encodings(
+    schema: Any, options: Mapping[str, Any], describes: Callable[[str], bool] | None
+) -> dict[str, Encoding] | Invalid:
     """Return the encodings of a row's columns from the schema of a message; {} if it describes no row.
 
     :param options: of the adapter; a column that they leave out may be of any type
-    :param is_flat: the schema describes the row itself, and no envelope
+    :param describes: the schema describes the row itself, and no envelope; whether a field of it is no column
     """
     try:
         if not isinstance(schema, dict):
             raise _Damaged("it is no object")
         fields = _fields(schema)
-        if not is_flat:
+        if describes is None:
             fields = _fields(fields.get("after") or fields.get("before"))
-        elif options["unwrapped"]:
-            prefix = options["field_prefix"]
-            fields = {name: field for name, field in fields.items() if not name.startswith(prefix)}
+        else:
+            fields = {name: field for name, field in fields.items() if not describes(name)}
         excluded = {name.lower() for name in options["except_column_list"]}
         return {name: _encoding(field) for name, field in fields.items() if name.lower() not in excluded}
     except _Damaged as error:

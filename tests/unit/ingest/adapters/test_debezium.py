@@ -253,6 +253,17 @@ def test_what_describes_an_unwrapped_event_is_no_column() -> None:
     assert found.row == {"id": 1, "__op": 5}
 
 
+def test_a_column_that_begins_like_an_added_field() -> None:
+    """Mongoose writes ``__v`` into each document. ``schema`` or ``keys`` say that it is a column."""
+    value = {"id": 1, "__v": 3, "__other": 4, "__op": "c", **META, "__lsn": 5}
+    typed = {"id", "__v", "__op", "__lsn", "__source_ts_ms"}
+    for facts in ({"typed": typed}, {"keys": ("id", "__V")}):
+        adapter = made(FLAT_OPTIONS, **facts)
+        assert events(adapter, value) == [event("upsert", {"id": 1, "__v": 3})]
+        assert [name for name in value if not adapter.describes(name)] == ["id", "__v"]
+    assert events(made(FLAT_OPTIONS), value) == [event("upsert", {"id": 1})]
+
+
 HEADERS = {"__op": b'"u"', "__source_sequence": PG["sequence"].encode(), "__source_ts_ms": b"1700000000123"}
 
 
