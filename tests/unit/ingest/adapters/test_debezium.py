@@ -315,7 +315,7 @@ TOMBSTONES: list[tuple[dict[str, Any], Any, dict[str, bytes], str | None]] = [
     (BY_OFFSET, None, {}, "a message without a value, which tombstones makes a delete, has no key"),
     (BY_OFFSET, b'{"x":1}', {}, "the key of the message has no id"),
     (FLAT_DELETES, b'{"id":1}', {}, FLAT_DELETE),
-    # So writes rewrite-with-tombstone with add.headers what follows a delete.
+    # With rewrite-with-tombstone and add.headers, such a message follows a delete.
     (FLAT_DELETES, b'{"id":1}', {"__op": b"d"}, FLAT_DELETE),
     ({**FLAT_OPTIONS, "tombstones": "ignore"}, b'{"id":1}', {"__op": b"d"}, None),
     (FLAT_DELETES, b'{"id":1}', {**HEADERS, "__op": b"d"}, f"{HERE}/1"),
