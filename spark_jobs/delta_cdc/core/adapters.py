@@ -280,12 +280,28 @@ def _check_plain(options: Mapping[str, Any], keys: Sequence[str], insert_only: b
         raise invalid("old_keys and insert_only are both given", "leave one of them out.")
 
 
+def placeholder_bytes(text: str) -> bytes:
+    """Return the bytes of Debezium's ``unavailable.value.placeholder``.
+
+    :raises ValueError: ``hex:`` does not precede hexadecimal digits
+    """
+    return bytes.fromhex(text[4:]) if text.startswith("hex:") else text.encode("utf-8", "replace")
+
+
 def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
     if file_format not in ("json", "avro"):
         raise invalid(
             f"adapter is 'debezium' and format is {file_format!r}",
             "change events are JSON: set format to 'json', or use the adapter 'plain'.",
         )
+    placeholder = options["unavailable_value_placeholder"]
+    try:
+        placeholder_bytes(placeholder)
+    except ValueError:
+        raise invalid(
+            f"unavailable_value_placeholder of the adapter 'debezium' is {placeholder!r}",
+            "after hex:, write pairs of hexadecimal digits, as the connector's setting has them.",
+        ) from None
     connector = options["connector"]
     if options["sequence_by"] is not None:
         return

@@ -16,16 +16,22 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.adapters import debezium_order as order
 from delta_cdc.ingest.adapters.cloudevents import header_value, unpacked
 from delta_cdc.ingest.adapters.common import OfTable, ignored, in_texts, key_change
-from delta_cdc.ingest.adapters.debezium_types import Placeholders, Schemas, bare_encoding, row_encodings
+from delta_cdc.ingest.adapters.debezium_types import (
+    Placeholders,
+    Schemas,
+    bare_encoding,
+    row_encodings,
+    text_coding,
+)
 from delta_cdc.ingest.adapters.members import Remembered, inside, shown
 from delta_cdc.ingest.adapters.sequence_by import sequencer
 from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.records.json import key_value
-from delta_cdc.ingest.types import STRING, struct
+from delta_cdc.ingest.types import BINARY, STRING, struct
 from delta_cdc.ingest.values import epoch_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from delta_cdc.ingest.adapters.cloudevents import Unpacked
     from delta_cdc.ingest.record import Record, Sequencer
@@ -118,8 +124,10 @@ class Debezium(OfTable):
         self._is_offset = {part.path for part in self._parts} == {(OFFSET,)}
         #: The envelope of the last event, and its source.
         self._envelope: tuple[Mapping[str, Any], Mapping[str, Any]] = {}, {}
-        self._schemas = Schemas(lambda schema: row_encodings(schema, options, None))
-        self._flat_schemas = Schemas(lambda schema: row_encodings(schema, options, self.describes))
+        #: The columns of bytes, in lower case.
+        self._binary: frozenset[str] = frozenset()
+        self._schemas = Schemas(lambda schema: self._encodings_of(schema, None))
+        self._flat_schemas = Schemas(lambda schema: self._encodings_of(schema, self.describes))
         self._fields = Remembered(self._found_fields)
 
     def describes(self, name: str) -> bool:
@@ -137,12 +145,29 @@ class Debezium(OfTable):
         If an option is missing on which it depends, such messages are invalid, and :attr:`problem` says why.
         """
         found = {}
+        self._binary = frozenset(name.lower() for name, kind in types.items() if kind == BINARY)
         for name, kind in types.items():
             try:
                 found[name] = bare_encoding(name, kind, self._options)
             except InvalidConfiguration as error:
                 self.problem = self.problem or error
         return found
+
+    def _encodings_of(
+        self, schema: Any, describes: Callable[[str], bool] | None
+    ) -> Mapping[str, Encoding] | Invalid:
+        """Return how values are written: the schema of a message says it; for bytes in texts, an option."""
+        found = row_encodings(schema, self._options, describes)
+        if isinstance(found, Invalid):
+            return found
+        texts = [name for name, one in found.items() if one.type == STRING and name.lower() in self._binary]
+        if not texts:
+            return found
+        try:
+            coding = text_coding(texts[0], self._options)
+        except InvalidConfiguration as error:
+            return Invalid(str(error))
+        return {**found, **dict.fromkeys(texts, coding)}
 
     def sequence(self, types: Mapping[str, Type], log_type: Type | None) -> Sequencer:
         """Return how sequences become values.

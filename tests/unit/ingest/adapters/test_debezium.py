@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.ingest.record import Event, Invalid, Number, Record
 from delta_cdc.ingest.types import INTEGER, LONG, STRING, Type, decimal
 from delta_cdc.ingest.values import converter
@@ -181,6 +181,19 @@ def test_the_placeholder_is_an_option() -> None:
     adapter = made({"unavailable_value_placeholder": "n/a"})
     (found,) = events(adapter, d.change("u", None, {"id": 1, "v": "n/a", "x": b"n/a".hex(), "w": MARK}, PG))
     assert found.row == {"id": 1, "w": MARK}
+
+
+def test_the_placeholder_may_be_hexadecimal() -> None:
+    """The connector decodes it: a text has the text, bytes have the bytes."""
+    adapter = made({"unavailable_value_placeholder": "hex:" + b"n/a".hex()})
+    row = {"id": 1, "v": "n/a", "x": b"n/a".hex(), "y": base64.b64encode(b"n/a").decode(), "z": _uuid("n/a")}
+    (found,) = events(adapter, d.change("u", None, {**row, "w": MARK, "z": [row["z"]]}, PG))
+    assert found.row == {"id": 1, "w": MARK}
+    adapter = made({"unavailable_value_placeholder": "hex:ff"})
+    (found,) = events(adapter, d.change("u", None, {"id": 1, "v": "/w==", "w": "\ufffd"}, PG))
+    assert found.row == {"id": 1}
+    with pytest.raises(InvalidConfiguration, match="pairs of hexadecimal digits"):
+        made({"unavailable_value_placeholder": "hex:0"})
 
 
 @pytest.mark.parametrize("form", PLACEHOLDERS)

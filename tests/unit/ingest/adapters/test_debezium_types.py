@@ -203,7 +203,7 @@ def test_messages_without_schema_need_the_options_that_say_how_values_are_writte
         "id": "text",
         "price": "decimal_or_scaled:2",
         "at": "epoch_or_text:ns",
-        "day": "days_or_text",
+        "day": "days_or_iso",
         "raw": "bytes:hex",
     }
     assert adapter.problem is None
