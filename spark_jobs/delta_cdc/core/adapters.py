@@ -288,7 +288,10 @@ def placeholder_bytes(text: str) -> bytes:
     return bytes.fromhex(text[4:]) if text.startswith("hex:") else text.encode("utf-8", "replace")
 
 
-def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
+def _check_debezium(options: dict[str, Any], file_format: str) -> None:
+    if options["tombstones"] is None:
+        # The default of the transformation that unwraps makes a message without a value of each delete.
+        options["tombstones"] = DELETE if options["unwrapped"] else IGNORE
     if file_format not in ("json", "avro"):
         raise invalid(
             f"adapter is 'debezium' and format is {file_format!r}",

@@ -104,9 +104,7 @@ class Debezium(OfTable):
     def __init__(
         self, options: Mapping[str, Any], *, keys: Sequence[str], typed: Collection[str] = ()
     ) -> None:
-        # The transformation's default makes a message without a value of each delete.
-        tombstones = options["tombstones"] or (DELETE if options["unwrapped"] else IGNORE)
-        super().__init__({**options, "tombstones": tombstones}, keys, order.OPERATIONS)
+        super().__init__(options, keys, order.OPERATIONS)
         #: Why messages without schema cannot be read.
         self.problem: InvalidConfiguration | None = None
         self._options = options

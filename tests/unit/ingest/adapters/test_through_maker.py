@@ -460,3 +460,12 @@ def test_bytes_that_a_schema_has_as_text() -> None:
     assert "text for the column Raw of bytes" in error
     assert "give binary_handling_mode" in error
     assert adapted(json_records([line]), "debezium", {}).types["Raw"] == "string"
+
+
+def test_a_column_that_begins_like_an_added_field() -> None:
+    """Mongoose writes ``__v`` into each document."""
+    line = json.dumps({"id": 1, "__v": 3, "__op": "c", "__source_sequence": PG["sequence"]})
+    options = {"unwrapped": True, "connector": "postgresql"}
+    found = adapted(json_records([line]), "debezium", options, schema="id int, __v int, __op string")
+    assert found.types == {"id": "int", "__v": "int"}
+    assert by_row(found)[0][0].row == {"id": 1, "__v": 3}
