@@ -7,7 +7,7 @@ An adapter converts change records of a vendor's format into events of the chang
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -184,7 +184,8 @@ SETTINGS: dict[str, dict[str, Setting]] = {
         "time_precision_mode": Setting("text", choices=tuple(TIME_UNITS)),
         "time_units": Setting("mapping", choices=("days", "ms", "us", "ns")),
         "binary_handling_mode": Setting("text", "bytes", choices=tuple(BYTES)),
-        "tombstones": TOMBSTONES,
+        # Its default depends on ``unwrapped``.
+        "tombstones": replace(TOMBSTONES, default=None),
     },
     "mongodb": {
         "document": Setting("text"),
@@ -282,12 +283,31 @@ def _check_plain(options: Mapping[str, Any], keys: Sequence[str], insert_only: b
         raise invalid("old_keys and insert_only are both given", "leave one of them out.")
 
 
-def _check_debezium(options: Mapping[str, Any], file_format: str) -> None:
+def placeholder_bytes(text: str) -> bytes:
+    """Return the bytes of Debezium's ``unavailable.value.placeholder``.
+
+    :raises ValueError: ``hex:`` does not precede hexadecimal digits
+    """
+    return bytes.fromhex(text[4:]) if text.startswith("hex:") else text.encode("utf-8", "replace")
+
+
+def _check_debezium(options: dict[str, Any], file_format: str) -> None:
+    if options["tombstones"] is None:
+        # The default of the transformation that unwraps makes a message without a value of each delete.
+        options["tombstones"] = DELETE if options["unwrapped"] else IGNORE
     if file_format not in ("json", "avro"):
         raise invalid(
             f"adapter is 'debezium' and format is {file_format!r}",
             "change events are JSON: set format to 'json', or use the adapter 'plain'.",
         )
+    placeholder = options["unavailable_value_placeholder"]
+    try:
+        placeholder_bytes(placeholder)
+    except ValueError:
+        raise invalid(
+            f"unavailable_value_placeholder of the adapter 'debezium' is {placeholder!r}",
+            "after hex:, write pairs of hexadecimal digits, as the connector's setting has them.",
+        ) from None
     connector = options["connector"]
     if options["sequence_by"] is not None:
         return

@@ -452,7 +452,8 @@ class Maker:
                 is_key = name.lower() in self._keys
                 for row in misfits:
                     if rows.reasons[row] is None and (is_key or rows.ops[row] == UPSERT):
-                        rows.reasons[row] = _misfit(name, kind, column[row])
+                        own = (rows.encodings[row] or {}).get(name, self._encodings[name])
+                        rows.reasons[row] = _misfit(name, kind, column[row], own.coding)
             arrays.append(array)
         return arrays
 
@@ -595,13 +596,18 @@ def _encodings(event: Event, record: Record | Invalid) -> Mapping[str, Encoding]
     return record.encodings if is_given else None
 
 
-def _misfit(name: str, kind: Type, value: Any) -> str:
-    """Return why a value is not one of its column."""
+def _misfit(name: str, kind: Type, value: Any, coding: str = "text") -> str:
+    """Return why a value is not one of its column.
+
+    :param coding: how the record, or the adapter, says that it is written
+    """
     member = _respelt(value, kind)
     if member is not None:
         return f"column {name} has a member in another case than the log: {member}"
     if kind in (TIMESTAMP, TIMESTAMP_NTZ) and type(value) is int:
-        return f"column {name} is no {kind}, but a number of an unknown unit"
+        is_known = coding.startswith("epoch")
+        what = "beyond the years 1 to 9999, as infinity is" if is_known else "of an unknown unit"
+        return f"column {name} is no {kind}, but a number {what}"
     return f"column {name} is no {str(kind)[:100]}"
 
 

@@ -65,7 +65,8 @@ class Reading:
 
         :raises InvalidConfiguration: no adapter has this name
         """
-        declared = frozenset(name.lower() for name in self.types) if self.declared else frozenset()
+        named = (*self.names, *self.types) if self.declared else ()
+        declared = frozenset(name.lower() for name in named)
         return adapters.named(
             self.adapter,
             self.adapter_options,

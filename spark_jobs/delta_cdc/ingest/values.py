@@ -61,8 +61,9 @@ class Encoding:
     :param type: the type of the column
     :param coding: how a value is written: ``text`` (as itself, or as text), ``decimal:<scale>`` (the bytes of
         a whole number, or their base64), ``scaled`` (an object of scale and value),
-        ``decimal_or_scaled:<scale>``, ``days``, ``epoch:<unit>``, ``time:<unit>``, these three with
-        ``_or_text``, ``bytes:<base64|base64url|hex>``, ``extended`` (MongoDB's extended JSON, at any depth)
+        ``decimal_or_scaled:<scale>``, ``days``, ``iso`` (a text whose ``Z`` means no zone), ``days_or_iso``,
+        ``epoch:<unit>``, ``time:<unit>``, these two with ``_or_text``, ``bytes:<base64|base64url|hex>``,
+        ``extended`` (MongoDB's extended JSON, at any depth)
     :param fields: the fields of a struct
     :param element: the element of an array, or the value of a map
     """
@@ -901,27 +902,32 @@ def _text(encoding: Encoding, _: str = "") -> _Convert:
 _MOST_UNSCALED, _MOST_SCALE = 1_024, 20_000
 
 
-def _unscaled(kind: Type, places: int) -> Callable[[Any, int | None], Any]:
-    """Return what makes a value of a whole number's bytes (two's complement) and its digits after the point.
+def _unscaled(value: Any, scale: int | None) -> Decimal | None:
+    """Return the number of a whole number's bytes (two's complement) and its digits after the point."""
+    data = _bytes_of(value)
+    if not data or len(data) > _MOST_UNSCALED or scale is None or not -(2**31) <= scale < 2**31:
+        return None
+    whole = int.from_bytes(data, "big", signed=True)
+    if len(data) <= 16 and 0 <= scale <= 38:
+        return Decimal(whole).scaleb(-scale, _WHOLE)
+    return Decimal(f"{whole}E{-scale}")
+
+
+def _scaled(kind: Type, places: int) -> _Convert:
+    """Return what makes a value of a finite number.
 
     :param places: digits after the point of a text
     """
     convert = _text(plain(kind))
     unit, context = Decimal((0, (1,), -min(max(places, 0), 38))), Context(prec=38, traps=list(_UNFIT))
 
-    def made(value: Any, scale: int | None) -> Any:
-        data = _bytes_of(value)
-        if not data or len(data) > _MOST_UNSCALED or scale is None or not -(2**31) <= scale < 2**31:
+    def made(number: Decimal | None) -> Any:
+        if number is None:
             return MISFIT
-        whole = int.from_bytes(data, "big", signed=True)
-        if len(data) <= 16 and 0 <= scale <= 38:
-            number = Decimal(whole).scaleb(-scale, _WHOLE)
-        else:
-            number = Decimal(f"{whole}E{-scale}")
         if kind.name != "string":
             return convert(number)
         found = _exactly(number, unit, context)
-        if found is None and not -_MOST_SCALE <= scale <= _MOST_SCALE:
+        if found is None and not -_MOST_SCALE <= int(number.as_tuple().exponent) <= _MOST_SCALE:
             return MISFIT
         return f"{number if found is None else found:f}"
 
@@ -929,18 +935,25 @@ def _unscaled(kind: Type, places: int) -> Callable[[Any, int | None], Any]:
 
 
 def _unscaleds(coding: str, encoding: Encoding, detail: str) -> _Convert:
-    """Return what reads decimals of Connect: bytes of a known scale, objects of scale and value, or both."""
+    """Return what reads decimals of Connect: bytes of a known scale, objects of scale and value, or both.
+
+    Connect may also write numbers (``decimal.format=NUMERIC``). A number of JSON is never base64.
+    """
     convert, scale = _text(plain(encoding.type)), int(detail or 0)
-    bare, scaled = _unscaled(encoding.type, scale), _unscaled(encoding.type, 18)
+    bare, scaled = _scaled(encoding.type, scale), _scaled(encoding.type, 18)
 
     def decode(value: Any) -> Any:
         if value is None or isinstance(value, Decimal):
             return convert(value)
+        if isinstance(value, int | Number):
+            return bare(_decimal_of(value))
         is_object = isinstance(value, dict) or (isinstance(value, str) and value[:1] == "{")
         if coding == "decimal" or not (is_object or coding == "scaled"):
-            return bare(value, scale)
+            return bare(_unscaled(value, scale))
         found = _opened(value, dict)
-        return MISFIT if found is MISFIT else scaled(found.get("value"), _integer(found.get("scale")))
+        if found is MISFIT:
+            return MISFIT
+        return scaled(_unscaled(found.get("value"), _integer(found.get("scale"))))
 
     return decode
 
@@ -968,16 +981,22 @@ _OF_TIME: dict[str, _Convert] = {"string": _clock_text}
 
 
 def _counted(makes: dict[str, _Convert], encoding: Encoding, unit: str) -> _Convert:
-    """Return what reads a count of units. A column of whole numbers keeps the count."""
+    """Return what reads a count of units. A column of whole numbers keeps the count; so does a text, if no
+    calendar has the moment.
+    """
     convert = _text(plain(encoding.type))
     if encoding.type.name in BITS:
         return convert
     make, read = makes.get(encoding.type.name), _in_micros if makes is _OF_TIME else epoch_micros
+    is_text = encoding.type == STRING and makes is not _OF_TIME
 
     def decode(value: Any) -> Any:
         if value is None or isinstance(value, date | time | timedelta):
             return convert(value)
         micros = read(value, unit)
+        if micros is None and is_text and type(value) is int:
+            # Beyond the calendar, such as PostgreSQL's infinity.
+            return convert(value)
         found = None if micros is None or make is None else make(micros)
         return MISFIT if found is None else found
 
@@ -987,11 +1006,21 @@ def _counted(makes: dict[str, _Convert], encoding: Encoding, unit: str) -> _Conv
 _DAYS, _EPOCHS, _TIMES = (partial(_counted, makes) for makes in (_OF_DAY, _OF_MOMENT, _OF_TIME))
 
 
-def _or_text(make: Callable[[Encoding, str], _Convert]) -> Callable[[Encoding, str], _Convert]:
-    """Return what reads a number by one coding, and other texts plainly."""
+def _iso(encoding: Encoding, _: str = "") -> _Convert:
+    """Return what reads dates and times without zone, which Debezium's ``isostring`` writes with a ``Z``."""
+    convert = _text(plain(encoding.type))
+    if encoding.type.name not in _OF_MOMENT or encoding.type == STRING:
+        return convert
+    return lambda value: convert(value[:-1] if type(value) is str and value[-1:] == "Z" else value)
+
+
+def _or_text(
+    make: Callable[[Encoding, str], _Convert], read: Callable[[Encoding], _Convert] = _text
+) -> Callable[[Encoding, str], _Convert]:
+    """Return what reads a number by one coding, and other texts by another one."""
 
     def both(encoding: Encoding, detail: str) -> _Convert:
-        number, convert = make(encoding, detail), _text(plain(encoding.type))
+        number, convert = make(encoding, detail), read(Encoding(encoding.type))
 
         def decode(value: Any) -> Any:
             text = value.strip(_BLANKS) if type(value) is str else "0"
@@ -1121,7 +1150,8 @@ _CODINGS: dict[str, Callable[[Encoding, str], _Convert]] = {
     "text": _text,
     **{name: partial(_unscaleds, name) for name in ("decimal", "scaled", "decimal_or_scaled")},
     "days": lambda encoding, _: _DAYS(encoding, "d"),
-    "days_or_text": _or_text(lambda encoding, _: _DAYS(encoding, "d")),
+    "days_or_iso": _or_text(lambda encoding, _: _DAYS(encoding, "d"), _iso),
+    "iso": _iso,
     "epoch": _EPOCHS,
     "epoch_or_text": _or_text(_EPOCHS),
     "time": _TIMES,

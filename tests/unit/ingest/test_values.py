@@ -175,14 +175,18 @@ TAKEN: dict[str, list[tuple[Any, Any]]] = {
     "map<int,int>": [({"1": 1, "2": None}, [(1, 1), (2, None)])],
     # Other codings.
     "decimal(10,2) as decimal:2": [
-        (b64(-125), D("-1.25")), (big(125), D("1.25")), (D("1.25"), D("1.25"))],
+        (b64(-125), D("-1.25")), (big(125), D("1.25")), (D("1.25"), D("1.25")),
+        # With decimal.format=NUMERIC.
+        (N("1.25"), D("1.25")), (N("1.2"), D("1.20")), (125, D("125.00")), (N("1.2E+2"), D("120.00"))],
     "bigint as decimal:2": [(b64(500), 5)],
     "bigint as decimal:-3": [(b64(5), 5000)],
-    "string as decimal:2": [(b64(125), "1.25")],
+    "string as decimal:2": [
+        (b64(125), "1.25"), (N("1.2"), "1.20"), (N("1.2E+2"), "120.00"), (N("0.125"), "0.125")],
     "string as decimal:-3": [(b64(5), "5000")],
     "string as decimal:0": [(b64(2**256 - 1), str(2**256 - 1))],
     "double as decimal:2": [(b64(125), 1.25)],
-    "decimal(38,18) as scaled": [({"scale": 3, "value": b64(1500)}, D("1.500000000000000000"))],
+    "decimal(38,18) as scaled": [
+        ({"scale": 3, "value": b64(1500)}, D("1.500000000000000000")), (5, D("5.000000000000000000"))],
     "string as scaled": [
         ({"scale": 1, "value": b64(15)}, "1.500000000000000000"),
         (" " + json.dumps({"scale": 1, "value": b64(15)}), "1.500000000000000000"),
@@ -190,19 +194,25 @@ TAKEN: dict[str, list[tuple[Any, Any]]] = {
         ({"scale": -(2**31), "value": b64(0)}, "0.000000000000000000")],
     "decimal(5,1) as decimal_or_scaled:1": [
         ({"scale": 1, "value": b64(15)}, D("1.5")), (json.dumps({"scale": 1, "value": b64(15)}), D("1.5")),
-        (b64(15), D("1.5"))],
+        (b64(15), D("1.5")), (N("1.5"), D("1.5")), (12, D("12.0"))],
     "date as days": [
         (19753, 19753), ("19753", 19753), (-719_162, -719_162), (date(2024, 1, 31), "2024-01-31")],
     "int as days": [(2**31 - 1, 2**31 - 1)],
-    "string as days": [(0, "1970-01-01")],
+    "string as days": [(0, "1970-01-01"), (2**31 - 1, "2147483647")],
     "timestamp as days": [(1, 86_400_000_000)],
-    "date as days_or_text": [("2024-01-31", "2024-01-31"), (" 5 ", 5)],
+    "date as days_or_iso": [("2024-01-31", "2024-01-31"), (" 5 ", 5), ("2024-01-31Z", "2024-01-31")],
+    "date as iso": [("2024-01-31Z", "2024-01-31"), ("2024-01-31", "2024-01-31")],
+    "timestamp as iso": [("2024-01-31T12:00:00Z", NOON), ("2024-01-31Z", "2024-01-31")],
+    "timestamp_ntz as iso": [("2024-01-31T12:00:00Z", NOON)],
+    "string as iso": [("2024-01-31Z", "2024-01-31Z")],
     "timestamp as epoch:us": [(at, at) for at in (253_402_300_799_999_999, -62_135_596_800_000_000)],
     "timestamp as epoch:ns": [(-1, -1), (-1001, -2), (1999, 1)],
     "timestamp as epoch:ms": [(5, 5000)],
     "timestamp_ntz as epoch:ms": [(5, 5000)],
     "bigint as epoch:us": [(LONG_MIN, LONG_MIN)],
     "string as epoch:ms": [(1706702400500, NOON + ".5")],
+    # PostgreSQL's infinity.
+    "string as epoch:us": [(9223372036825200000, "9223372036825200000"), (LONG_MIN, str(LONG_MIN))],
     "date as epoch:ms": [(86_400_000, 1)],
     "timestamp as epoch_or_text:ms": [("2024-01-31T12:00:00Z", NOON), ("-5", -5000)],
     "string as time:us": [
@@ -304,24 +314,26 @@ REFUSED: dict[str, list[Any]] = {
     "decimal(10,1) as decimal:2": [b64(125)],
     "decimal(3,2) as decimal:2": [b64(1000)],
     "decimal(38,0) as decimal:0": [b64(10**38)],
-    "decimal(10,2) as decimal:2": ["", 125, N("1.25")],
+    "decimal(10,2) as decimal:2": ["", N("1.255"), 10**9, True, "1.25"],
     "bigint as decimal:2": [b64(501)],
-    "string as decimal:0": [b64(b"\x7f" * 5000)],
+    "string as decimal:0": [b64(b"\x7f" * 5000), N("1e999999999"), True],
     "decimal(38,18) as scaled": [
         *({"scale": scale, "value": b64(1)} for scale in (-(2**31), 2**31 - 1, None)), {"scale": 1},
-        {"scale": -(2**31) - 1, "value": b64(0)}, {"scale": 1, "value": "é"}, 5],
+        {"scale": -(2**31) - 1, "value": b64(0)}, {"scale": 1, "value": "é"}, "5"],
     **{f"{kind} as scaled": [{"scale": -(2**31), "value": b64(1)}]
        for kind in ("string", "bigint", "double")},
     # Texts of decimal.handling.mode "string", which base64 without padding would read as another number.
     "decimal(5,1) as decimal_or_scaled:1": ["{", "NaN", "12", "1", "12.5", "-7"],
     "date as days": [-719_163, 2_932_897, 2**31 - 1, -(2**31), N("1e2147483647"), "2024-01-31"],
     "double as days": [1],
-    "date as days_or_text": [N("1.5")],
+    "date as days_or_iso": [N("1.5"), "Z"],
+    "date as iso": [5, "2024-01-31+02:00"],
+    "timestamp_ntz as iso": ["2024-01-31T12:00:00+02:00", "2024-01-31T12:00:00ZZ"],
     "timestamp as epoch:us": [
         LONG_MIN, LONG_MAX, -9223372036832400000, 253_402_300_800_000_000, -62_135_596_800_000_001],
     "timestamp as epoch:s": [LONG_MAX, N("1.5")],
     "timestamp as epoch:ms": [True],
-    "string as epoch:us": [LONG_MIN],
+    "string as epoch:us": ["x", N("1.5"), True],
     "date as epoch:ms": [86_400_001],
     "timestamp as epoch_or_text:ms": ["٣"],
     "string as time:us": [2**63],
@@ -369,7 +381,7 @@ TYPES = [
 ]
 CODINGS = [
     *("text", "decimal:0", "decimal:38", "decimal:-2147483648", "scaled", "decimal_or_scaled:2", "days"),
-    *("days_or_text", "bytes:base64", "bytes:base64url", "bytes:hex", "extended", "time_or_text:us"),
+    *("days_or_iso", "iso", "bytes:base64", "bytes:base64url", "bytes:hex", "extended", "time_or_text:us"),
     *(f"{kind}:{unit}" for kind in ("epoch", "epoch_or_text", "time") for unit in ("s", "ms", "us", "ns")),
 ]
 _BITS = (0, 7, 8, 15, 16, 31, 32, 53, 63, 64, 127, 128, 256)

@@ -56,7 +56,7 @@ def named(
     if name == "plain":
         return Plain(options, keys=keys, insert_only=insert_only, typed=declared)
     if name == "debezium":
-        return Debezium(options, keys=keys)
+        return Debezium(options, keys=keys, typed=declared)
     if name == "goldengate":
         return Goldengate(options, keys=keys, format=format)
     if name == "dms":

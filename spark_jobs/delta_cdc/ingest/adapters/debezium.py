@@ -8,6 +8,7 @@ must repeat the connector's options.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from delta_cdc.core.adapters import DELETE, IGNORE, OFFSET, TRUNCATE, UPSERT
@@ -15,16 +16,22 @@ from delta_cdc.core.errors import InvalidConfiguration
 from delta_cdc.ingest.adapters import debezium_order as order
 from delta_cdc.ingest.adapters.cloudevents import header_value, unpacked
 from delta_cdc.ingest.adapters.common import OfTable, ignored, in_texts, key_change
-from delta_cdc.ingest.adapters.debezium_types import Placeholders, Schemas, bare_encoding, row_encodings
+from delta_cdc.ingest.adapters.debezium_types import (
+    Placeholders,
+    Schemas,
+    bare_encoding,
+    row_encodings,
+    text_coding,
+)
 from delta_cdc.ingest.adapters.members import Remembered, inside, shown
 from delta_cdc.ingest.adapters.sequence_by import sequencer
 from delta_cdc.ingest.record import Event, Invalid
 from delta_cdc.ingest.records.json import key_value
-from delta_cdc.ingest.types import STRING, struct
+from delta_cdc.ingest.types import BINARY, STRING, struct
 from delta_cdc.ingest.values import epoch_micros
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from delta_cdc.ingest.adapters.cloudevents import Unpacked
     from delta_cdc.ingest.record import Record, Sequencer
@@ -37,6 +44,11 @@ NOT_WHOLE = Invalid("a key change without the whole row")
 _LACKING = Invalid("no value for sequence_by")
 _NO_IMAGE = Invalid("no value for after, or of a delete for before or a key")
 _NO_ROW = Invalid("before or after is no object")
+_FLAT_DELETE = Invalid(
+    "a message without a value: a delete that nothing orders. Set delete.tombstone.handling.mode=rewrite in "
+    "the connector's transformation; if it is rewrite-with-tombstone, set adapter_options tombstones to "
+    "'ignore'"
+)
 _DOCUMENT = Invalid("before or after is no object, but text: documents of MongoDB need the adapter 'mongodb'")
 _IMAGE = (dict, type(None))
 #: All members of a heartbeat, of a record of a transaction (``provide.transaction.metadata``), and of a
@@ -84,17 +96,21 @@ class Debezium(OfTable):
 
     :param options: checked options
     :param keys: the key columns
+    :param typed: the columns that ``schema`` types, in lower case
     """
 
     is_connect = True
 
-    def __init__(self, options: Mapping[str, Any], *, keys: Sequence[str]) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], *, keys: Sequence[str], typed: Collection[str] = ()
+    ) -> None:
         super().__init__(options, keys, order.OPERATIONS)
         #: Why messages without schema cannot be read.
         self.problem: InvalidConfiguration | None = None
         self._options = options
         self._unwrapped: bool = options["unwrapped"]
         self._prefix: str = options["field_prefix"]
+        self._named = frozenset((*typed, *(key.lower() for key in keys)))
         self._connector: str | None = options["connector"]
         self._in_order = options["snapshot_reads"] == "in_order"
         self._placeholders = Placeholders(options["unavailable_value_placeholder"])
@@ -106,13 +122,20 @@ class Debezium(OfTable):
         self._is_offset = {part.path for part in self._parts} == {(OFFSET,)}
         #: The envelope of the last event, and its source.
         self._envelope: tuple[Mapping[str, Any], Mapping[str, Any]] = {}, {}
-        self._schemas = Schemas(lambda schema: row_encodings(schema, options, False))
-        self._flat_schemas = Schemas(lambda schema: row_encodings(schema, options, True))
+        #: The columns of bytes, in lower case.
+        self._binary: frozenset[str] = frozenset()
+        self._schemas = Schemas(lambda schema: self._encodings_of(schema, None))
+        self._flat_schemas = Schemas(lambda schema: self._encodings_of(schema, self.describes))
         self._fields = Remembered(self._found_fields)
 
     def describes(self, name: str) -> bool:
-        """Return whether a column describes the event: those that ``add.fields`` adds to unwrapped events."""
-        return self._unwrapped and name.startswith(self._prefix)
+        """Return whether a column describes the event: those that ``add.fields`` adds to unwrapped events.
+
+        A column that ``schema`` or ``keys`` name is one of the table, unless it is a member of the envelope.
+        """
+        if not self._unwrapped or not name.startswith(self._prefix):
+            return False
+        return name.lower() not in self._named or any(_members(name[len(self._prefix) :]))
 
     def encodings(self, types: Mapping[str, Type]) -> Mapping[str, Any]:
         """Return how values of messages without schema are written.
@@ -120,12 +143,29 @@ class Debezium(OfTable):
         If an option is missing on which it depends, such messages are invalid, and :attr:`problem` says why.
         """
         found = {}
+        self._binary = frozenset(name.lower() for name, kind in types.items() if kind == BINARY)
         for name, kind in types.items():
             try:
                 found[name] = bare_encoding(name, kind, self._options)
             except InvalidConfiguration as error:
                 self.problem = self.problem or error
         return found
+
+    def _encodings_of(
+        self, schema: Any, describes: Callable[[str], bool] | None
+    ) -> Mapping[str, Encoding] | Invalid:
+        """Return how values are written: the schema of a message says it; for bytes in texts, an option."""
+        found = row_encodings(schema, self._options, describes)
+        if isinstance(found, Invalid):
+            return found
+        texts = [name for name, one in found.items() if one.type == STRING and name.lower() in self._binary]
+        if not texts:
+            return found
+        try:
+            coding = text_coding(texts[0], self._options)
+        except InvalidConfiguration as error:
+            return Invalid(str(error))
+        return {**found, **dict.fromkeys(texts, coding)}
 
     def sequence(self, types: Mapping[str, Type], log_type: Type | None) -> Sequencer:
         """Return how sequences become values.
@@ -270,19 +310,10 @@ class Debezium(OfTable):
 
     # -- unwrapped events ---------------------------------------------------------------------------
     def _found_fields(self, names: tuple[str, ...]) -> _Fields:
-        added = tuple(name for name in names if name.startswith(self._prefix))
-        first, known = [], []
-        for name in added:
-            field = name[len(self._prefix) :]
-            if field in ENVELOPE or field == "deleted":
-                first.append((0, field, name))
-            if field.startswith("source_"):
-                known.append((1, field.removeprefix("source_"), name))
-            elif field.startswith("transaction_"):
-                known.append((2, field.removeprefix("transaction_"), name))
-            elif field in order.SOURCE_FIELDS:
-                first.append((1, field, name))
-        return _Fields(added, (*first, *known))
+        added = tuple(filter(self.describes, names))
+        found = [(*member, name) for name in added for member in _members(name[len(self._prefix) :])]
+        found.sort(key=itemgetter(0))
+        return _Fields(added, tuple(one[1:] for one in found))
 
     def _without_fields(self, row: dict[str, Any]) -> dict[str, Any]:
         """Remove the added fields from a row."""
@@ -336,6 +367,7 @@ class Debezium(OfTable):
             return ignored()
         for event in found:
             event.encodings = self._read_key_schema(_key(record.key)[1])
+            event.source_timestamp = _moment(source)
         return found
 
     def _tombstone_sequence(self, record: Record) -> Any:
@@ -343,9 +375,10 @@ class Debezium(OfTable):
         if self._is_offset:
             offset = record.position.offset
             return offset if len(self._parts) == 1 else (offset,) * len(self._parts)
-        fields = self._fields.of(record.headers).known
-        if not self._unwrapped or not any(place == 1 for place, *_ in fields):
+        if not self._unwrapped:
             return super()._tombstone_sequence(record)
+        if not any(place == 1 for place, *_ in self._fields.of(record.headers).known):
+            return _FLAT_DELETE
         message = self._meta_of(record, {})
         return self._place(_Change(record, message, message["source"], _lowered(message.get("op"))), 1)
 
@@ -376,6 +409,21 @@ class Debezium(OfTable):
 def _is_member(path: tuple[str, ...]) -> bool:
     """Return whether a path that ``sequence_by`` names begins with a member of the envelope."""
     return path == (OFFSET,) or path[0].lower() in (*ENVELOPE, "source")
+
+
+def _members(field: str) -> Iterator[tuple[bool, int, str]]:
+    """Return which members of an envelope an added field may be.
+
+    :return: whether its name says in which object the member is, the object (as in :class:`_Fields`), and the
+        member
+    """
+    if field in ENVELOPE or field == "deleted":
+        yield False, 0, field
+    if field in order.SOURCE_FIELDS:
+        yield False, 1, field
+    for place, prefix in ((1, "source_"), (2, "transaction_")):
+        if field.startswith(prefix):
+            yield True, place, field.removeprefix(prefix)
 
 
 def _lowered(code: Any) -> str:

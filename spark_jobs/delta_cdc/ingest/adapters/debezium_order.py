@@ -52,11 +52,17 @@ _SERVER_LSN = re.compile(r"[0-9a-f]{8}:[0-9a-f]{8}:[0-9a-f]{4}")
 _NO_SERVER_LSN = "00000000:00000000:0000"
 _REDO = re.compile(r"\s*(?:0x)?([0-9a-f]{6,10})\.([0-9a-f]{8})\.([0-9a-f]{4})\s*")
 _NO_REDO = "0000000000.00000000.0000"
+#: What ``source.snapshot`` says of a row of a snapshot.
+_SNAPSHOT = ("true", "first", "first_in_data_collection", "last_in_data_collection", "last")
 
 
 def is_read(op: str, source: Mapping[str, Any]) -> bool:
-    """Return whether an event is a row of a snapshot. Rows of incremental snapshots count as changes."""
-    return op == "r" and shown(source.get("snapshot")).lower() != "incremental"
+    """Return whether an event is a row of a snapshot. Rows of incremental snapshots count as changes.
+
+    :param op: the operation; "" if an unwrapped event does not have it, so that ``snapshot`` says it
+    """
+    snapshot = shown(source.get("snapshot")).lower()
+    return snapshot != "incremental" if op == "r" else not op and snapshot in _SNAPSHOT
 
 
 def table_of(source: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -88,6 +94,8 @@ def _sequence(text: str) -> Any:
 
 
 def _mysql(read: bool, source: Mapping[str, Any], in_order: bool) -> str | None:
+    # The place in the transaction (``total_order``) is no help where events share a position: after a restart
+    # in the transaction, connectors before July 2026 count from 1 again (debezium/dbz#633).
     name, row = source.get("file"), source.get("row")
     _, point, number = name.rpartition(".") if isinstance(name, str) else ("", "", "")
     return joined(
@@ -139,13 +147,14 @@ def _mongodb(read: bool, source: Mapping[str, Any], in_order: bool) -> str | Non
     return joined((digits(seconds, _NARROW), digits(source.get("ord"), _NARROW), "0" if read else "1"))
 
 
+_OF_REPLICATOR = "OpenLogReplicator sends no commit_scn: give adapter_options sequence_by"
 #: For each connector: its place, and what it needs for it.
 PLACES: dict[str, tuple[Place, str]] = {
     "postgresql": (_postgresql, "source.sequence"),
     "mysql": (_mysql, "source.file and source.pos"),
     "mariadb": (_mysql, "source.file and source.pos"),
     "sqlserver": (_sqlserver, "source.commit_lsn, change_lsn and event_serial_no"),
-    "oracle": (_oracle, "source.commit_scn and source.scn"),
+    "oracle": (_oracle, f"source.commit_scn and source.scn ({_OF_REPLICATOR})"),
     "mongodb": (_mongodb, "source.ts_ms and source.ord"),
 }
 

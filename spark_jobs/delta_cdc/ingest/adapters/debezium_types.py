@@ -20,7 +20,7 @@ import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from delta_cdc.core.adapters import BYTES, TIME_UNITS, required
+from delta_cdc.core.adapters import BYTES, TIME_UNITS, placeholder_bytes, required
 from delta_cdc.ingest.record import Invalid
 from delta_cdc.ingest.types import (
     BINARY,
@@ -56,8 +56,8 @@ _LOGICAL = {
     "io.debezium.time.NanoTimestamp": ("epoch:ns", TIMESTAMP),
     "org.apache.kafka.connect.data.Timestamp": ("epoch:ms", TIMESTAMP),
     "io.debezium.time.ZonedTimestamp": ("text", TIMESTAMP),
-    "io.debezium.time.IsoTimestamp": ("text", TIMESTAMP),
-    "io.debezium.time.IsoDate": ("text", DATE),
+    "io.debezium.time.IsoTimestamp": ("iso", TIMESTAMP),
+    "io.debezium.time.IsoDate": ("iso", DATE),
     "io.debezium.time.Time": ("time:ms", STRING),
     "io.debezium.time.MicroTime": ("time:us", STRING),
     "io.debezium.time.NanoTime": ("time:ns", STRING),
@@ -86,25 +86,38 @@ class _Damaged(Exception):
 
 
 # -- by schema ----------------------------------------------------------------------------------
-def row_encodings(schema: Any, options: Mapping[str, Any], is_flat: bool) -> dict[str, Encoding] | Invalid:
+def row_encodings(
+    schema: Any, options: Mapping[str, Any], describes: Callable[[str], bool] | None
+) -> dict[str, Encoding] | Invalid:
     """Return the encodings of a row's columns from the schema of a message; {} if it describes no row.
 
     :param options: of the adapter; a column that they leave out may be of any type
-    :param is_flat: the schema describes the row itself, and no envelope
+    :param describes: the schema describes the row itself, and no envelope; whether a field of it is no column
     """
     try:
         if not isinstance(schema, dict):
             raise _Damaged("it is no object")
         fields = _fields(schema)
-        if not is_flat:
+        if describes is None:
             fields = _fields(fields.get("after") or fields.get("before"))
-        elif options["unwrapped"]:
-            prefix = options["field_prefix"]
-            fields = {name: field for name, field in fields.items() if not name.startswith(prefix)}
+        else:
+            fields = {name: field for name, field in fields.items() if not describes(name)}
         excluded = {name.lower() for name in options["except_column_list"]}
         return {name: _encoding(field) for name, field in fields.items() if name.lower() not in excluded}
     except _Damaged as error:
         return Invalid(f"the schema of the message is damaged: {error}")
+
+
+def text_coding(name: str, options: Mapping[str, Any]) -> Encoding:
+    """Return how texts write the bytes of a column that a schema has as text: hex digits may also be base64.
+
+    :raises InvalidConfiguration: the option is missing
+    """
+    mode = options["binary_handling_mode"]
+    if mode == "bytes":
+        reason = f"The schema of the messages has text for the column {name} of bytes"
+        raise required("debezium", "binary_handling_mode", reason)
+    return Encoding(BINARY, f"bytes:{BYTES[mode]}")
 
 
 def _fields(schema: Any) -> dict[str, Any]:
@@ -220,7 +233,7 @@ def bare_encoding(name: str, kind: Type, options: Mapping[str, Any]) -> Encoding
         return Encoding(kind, f"bytes:{BYTES[options['binary_handling_mode']]}")
     if kind == DATE:
         # In every mode, a number means days.
-        return Encoding(kind, "days_or_text")
+        return Encoding(kind, "days_or_iso")
     if kind.name in ("timestamp", "timestamp_ntz"):
         return Encoding(kind, _timestamp_coding(name, options))
     return plain(kind)
@@ -238,7 +251,7 @@ def _timestamp_coding(name: str, options: Mapping[str, Any]) -> str:
     """Return how a timestamp is written; without a unit, only texts are read, and a number is invalid."""
     mode = options["time_precision_mode"]
     unit = (options["time_units"] or {}).get(name) or (TIME_UNITS[mode] if mode is not None else None)
-    return f"epoch_or_text:{unit}" if unit else "text"
+    return f"epoch_or_text:{unit}" if unit else "iso" if mode == "isostring" else "text"
 
 
 class Schemas:
@@ -282,11 +295,12 @@ class Schemas:
 class Placeholders:
     """Recognises a connector's placeholder of an unavailable value: as text, bytes, list, map, or UUIDs.
 
-    :param text: the placeholder
+    :param text: the placeholder, or ``hex:`` and its bytes
     """
 
     def __init__(self, text: str) -> None:
-        encoded = text.encode("utf-8", "replace")
+        encoded = placeholder_bytes(text)
+        text = encoded.decode("utf-8", "replace")
         digest = bytearray(hashlib.md5(encoded, usedforsecurity=False).digest())
         digest[6], digest[8] = digest[6] & 0x0F | 0x30, digest[8] & 0x3F | 0x80
         in_base64, url = base64.b64encode(encoded).decode(), base64.urlsafe_b64encode(encoded).decode()

@@ -35,7 +35,10 @@ ID = "_id"
 _EXTENDED = Encoding(STRING, "extended")
 _WAY_OUT = "set capture.mode to change_streams_update_full in the connector"
 _NO_DOCUMENT = Invalid("no value for after, nor for updateDescription")
-_PARTIAL = Invalid(f"an update without the whole document, and the document is one column: {_WAY_OUT}")
+_PARTIAL = Invalid(
+    f"an update without the whole document, and the document is one column: {_WAY_OUT}; if it is set, the "
+    "document was deleted before MongoDB could look it up, and its delete follows: give up on the record"
+)
 _NO_ID = Invalid("the document and the key of the message have no _id")
 _NO_KEY = Invalid("a delete without before and without a key of the message")
 

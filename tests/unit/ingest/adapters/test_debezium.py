@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from delta_cdc.core.errors import InvalidExpression
+from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.ingest.record import Event, Invalid, Number, Record
 from delta_cdc.ingest.types import INTEGER, LONG, STRING, Type, decimal
 from delta_cdc.ingest.values import converter
 from tests.support import adapters
 from tests.support import debezium as d
-from tests.support.adapters import IGNORED, MESSAGE, broken, check, events
+from tests.support.adapters import IGNORED, LINE, MESSAGE, broken, check, events
 
 PG = d.postgresql(100, 120)
 AT = 1_700_000_000_123_000
@@ -183,6 +183,19 @@ def test_the_placeholder_is_an_option() -> None:
     assert found.row == {"id": 1, "w": MARK}
 
 
+def test_the_placeholder_may_be_hexadecimal() -> None:
+    """The connector decodes it: a text has the text, bytes have the bytes."""
+    adapter = made({"unavailable_value_placeholder": "hex:" + b"n/a".hex()})
+    row = {"id": 1, "v": "n/a", "x": b"n/a".hex(), "y": base64.b64encode(b"n/a").decode(), "z": _uuid("n/a")}
+    (found,) = events(adapter, d.change("u", None, {**row, "w": MARK, "z": [row["z"]]}, PG))
+    assert found.row == {"id": 1, "w": MARK}
+    adapter = made({"unavailable_value_placeholder": "hex:ff"})
+    (found,) = events(adapter, d.change("u", None, {"id": 1, "v": "/w==", "w": "\ufffd"}, PG))
+    assert found.row == {"id": 1}
+    with pytest.raises(InvalidConfiguration, match="pairs of hexadecimal digits"):
+        made({"unavailable_value_placeholder": "hex:0"})
+
+
 @pytest.mark.parametrize("form", PLACEHOLDERS)
 def test_a_changed_key_takes_the_value_from_before(form: str) -> None:
     after = {"id": 2, "w": 1, "v": PLACEHOLDERS[form]}
@@ -253,6 +266,17 @@ def test_what_describes_an_unwrapped_event_is_no_column() -> None:
     assert found.row == {"id": 1, "__op": 5}
 
 
+def test_a_column_that_begins_like_an_added_field() -> None:
+    """Mongoose writes ``__v`` into each document. ``schema`` or ``keys`` say that it is a column."""
+    value = {"id": 1, "__v": 3, "__other": 4, "__op": "c", **META, "__lsn": 5}
+    typed = {"id", "__v", "__op", "__lsn", "__source_ts_ms"}
+    for facts in ({"typed": typed}, {"keys": ("id", "__V")}):
+        adapter = made(FLAT_OPTIONS, **facts)
+        assert events(adapter, value) == [event("upsert", {"id": 1, "__v": 3})]
+        assert [name for name in value if not adapter.describes(name)] == ["id", "__v"]
+    assert events(made(FLAT_OPTIONS), value) == [event("upsert", {"id": 1})]
+
+
 HEADERS = {"__op": b'"u"', "__source_sequence": PG["sequence"].encode(), "__source_ts_ms": b"1700000000123"}
 
 
@@ -287,6 +311,9 @@ DELETES = {"tombstones": "delete"}
 FLAT_DELETES = {**DELETES, **FLAT_OPTIONS}
 BY_OFFSET = {**DELETES, "sequence_by": "_offset"}
 NO_DELETE = "a message without a value, which tombstones makes a delete, has nothing that orders it"
+FLAT_DELETE = (
+    "a message without a value: a delete that nothing orders. Set delete.tombstone.handling.mode=rewrite"
+)
 #: Options, key, headers; the reason, the sequence of a delete, or None if the message is left out.
 TOMBSTONES: list[tuple[dict[str, Any], Any, dict[str, bytes], str | None]] = [
     ({}, b'{"id":1}', {}, None),
@@ -300,9 +327,16 @@ TOMBSTONES: list[tuple[dict[str, Any], Any, dict[str, bytes], str | None]] = [
     (BY_OFFSET, b'{"schema":{},"payload":{"id":1}}', {}, f"{42:020d}"),
     (BY_OFFSET, None, {}, "a message without a value, which tombstones makes a delete, has no key"),
     (BY_OFFSET, b'{"x":1}', {}, "the key of the message has no id"),
-    (FLAT_DELETES, b'{"id":1}', {}, NO_DELETE),
-    (FLAT_DELETES, b'{"id":1}', {"__op": b"d"}, NO_DELETE),
+    (FLAT_DELETES, b'{"id":1}', {}, FLAT_DELETE),
+    # With rewrite-with-tombstone and add.headers, such a message follows a delete.
+    (FLAT_DELETES, b'{"id":1}', {"__op": b"d"}, FLAT_DELETE),
+    ({**FLAT_OPTIONS, "tombstones": "ignore"}, b'{"id":1}', {"__op": b"d"}, None),
     (FLAT_DELETES, b'{"id":1}', {**HEADERS, "__op": b"d"}, f"{HERE}/1"),
+    # The transformation's default makes a message without a value of a delete.
+    (FLAT_OPTIONS, b'{"id":1}', {}, FLAT_DELETE),
+    (FLAT_OPTIONS, b'{"id":1}', {**HEADERS, "__op": b"d"}, f"{HERE}/1"),
+    ({**FLAT_OPTIONS, "sequence_by": "_offset"}, b'{"id":1}', {}, f"{42:020d}"),
+    ({**FLAT_OPTIONS, "sequence_by": "source.lsn"}, b'{"id":1}', {"__op": b"d"}, FLAT_DELETE),
     ({**FLAT_DELETES, "connector": "mysql"}, b'{"id":1}', HEADERS, "no value for source.file"),
     ({**FLAT_DELETES, "table": "other"}, b'{"id":1}', {**HEADERS, "__source_table": b"t"}, None),
     ({**FLAT_DELETES, "table": "T"}, b'{"id":1}', {**HEADERS, "__source_table": b"t"}, f"{HERE}/1"),
@@ -319,6 +353,7 @@ def test_tombstones(options: dict[str, Any], key: Any, headers: dict[str, bytes]
         check(found, IGNORED if wanted is None else wanted)
         return
     assert [(one.op, one.row) for one in found] == [("delete", {"id": 1})]
+    assert found[0].source_timestamp == (AT if headers else None)
     assert adapters.sequences(adapter, found, {}) == [wanted]
 
 
@@ -335,6 +370,10 @@ def test_a_delete_by_key_is_written_as_the_schema_of_the_key_says() -> None:
     ):
         (found,) = events(made(options), value, key.encode())
         assert (found.op, found.encodings["id"].coding) == ("delete", "days")
+
+
+def test_blank_lines_of_a_file_are_no_deletes() -> None:
+    assert events(made(FLAT_OPTIONS), None, None, LINE) == IGNORED
 
 
 # -- sequence_by ------------------------------------------------------------------------------------

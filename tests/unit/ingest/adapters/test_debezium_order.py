@@ -37,6 +37,11 @@ def _read(draw: random.Random) -> tuple[bool, str, str]:
         [
             (True, "r", "true"),
             (True, "r", "last"),
+            (True, "", "first_in_data_collection"),
+            (True, "", "TRUE"),
+            (False, "", "incremental"),
+            (False, "", "false"),
+            (False, "u", "last"),
             (False, "r", "incremental"),
             (False, "u", "false"),
             (False, "c", "FALSE"),
@@ -198,6 +203,28 @@ LACKING["mariadb"] = LACKING["mysql"]
 def test_no_position_is_made_up(connector: str) -> None:
     for source in LACKING[connector]:
         assert place(connector, "u", source, False) == Invalid(f"no value for {PLACES[connector][1]}"), source
+
+
+def test_oracle_without_the_position_of_the_commit() -> None:
+    """OpenLogReplicator never writes it. An option is the way out."""
+    found = place("oracle", "c", {"scn": "2127", "snapshot": "false"}, False)
+    assert isinstance(found, Invalid)
+    assert "give adapter_options sequence_by" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("connector", "fields", "wanted"),
+    [
+        ("postgresql", {"sequence": '[null,"200"]'}, f"{0:020d}/0/{200:020d}/1"),
+        ("sqlserver", {"commit_lsn": LSN, "change_lsn": None}, f"{LSN}/00000000:00000000:0000/{0:010d}/1"),
+        ("oracle", {"scn": "123"}, f"{123:020d}/0/{123:020d}/0000000000.00000000.0000/{0:010d}/1"),
+    ],
+)
+def test_rows_of_a_snapshot_without_an_operation(connector: str, fields: Any, wanted: str) -> None:
+    adapter = made("debezium", {"unwrapped": True, "connector": connector})
+    row = {"id": 1, "__deleted": "false", **{f"__source_{name}": value for name, value in fields.items()}}
+    (found,) = events(adapter, {**row, "__source_snapshot": "last"})
+    assert (found.row, found.sequence) == ({"id": 1}, wanted)
 
 
 def test_an_odd_place_in_a_transaction() -> None:

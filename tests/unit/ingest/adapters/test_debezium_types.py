@@ -41,7 +41,7 @@ def created(row: dict[str, Any], schema: Any) -> dict[str, Any]:
 # -- types ----------------------------------------------------------------------------------------
 def encodings_of(*fields: Any, **options: Any) -> Any:
     checked = settings.check("debezium", options, keys=("id",), format="json")
-    return row_encodings(d.envelope_schema(fields), checked, False)
+    return row_encodings(d.envelope_schema(fields), checked, None)
 
 
 #: Other types than those whose values ``test_through_maker.py`` reads.
@@ -165,6 +165,11 @@ def test_a_schema_of_an_unwrapped_row() -> None:
         adapter, {"schema": schema, "payload": {"day": 1, "__op": "c", "__source_sequence": PG["sequence"]}}
     )
     assert (found.row, list(found.encodings)) == ({"day": 1}, ["day"])
+    own = made({"unwrapped": True, "connector": "postgresql"}, typed={"day", "__v"})
+    schema["fields"].append(d.field("__v", "int32"))
+    payload = {"day": 1, "__v": 3, "__op": "c", "__source_sequence": PG["sequence"]}
+    (found,) = events(own, {"schema": schema, "payload": payload})
+    assert (found.row, list(found.encodings)) == ({"day": 1, "__v": 3}, ["day", "__v"])
 
 
 # -- without schema -----------------------------------------------------------------------------------
@@ -198,7 +203,7 @@ def test_messages_without_schema_need_the_options_that_say_how_values_are_writte
         "id": "text",
         "price": "decimal_or_scaled:2",
         "at": "epoch_or_text:ns",
-        "day": "days_or_text",
+        "day": "days_or_iso",
         "raw": "bytes:hex",
     }
     assert adapter.problem is None

@@ -406,3 +406,77 @@ def test_messages_of_dms_have_hexadecimal_digits_for_bytes() -> None:
     assert [event.error or bytewise(event.row)["raw"] for (event,) in found.values()] == [
         *(b"\xca\xfe", b"\xca\xfe", b"", "column raw is no binary", None),
     ]
+
+
+@pytest.mark.parametrize("has_schema", [True, False])
+def test_iso_texts(has_schema: bool) -> None:
+    """Debezium writes dates and times without zone as if they were in UTC."""
+    fields = [
+        d.field("id", "int32"),
+        d.field("day", "string", f"{TIME}.IsoDate"),
+        d.field("at", "string", f"{TIME}.IsoTimestamp"),
+        d.field("here", "string", f"{TIME}.IsoTimestamp"),
+    ]
+    row = {"id": 1, "day": "2014-09-08Z", "at": "2014-09-08T10:00:00Z", "here": "2014-09-08T10:00:00.5Z"}
+    line = d.message(d.change("c", None, row, PG), d.envelope_schema(fields) if has_schema else None)
+    options = {} if has_schema else {"time_precision_mode": "isostring"}
+    schema = "id int, day date, at timestamp, here timestamp_ntz"
+    ((found,),) = by_row(adapted(json_records([line]), "debezium", options, schema=schema)).values()
+    assert found.row == {
+        "id": 1,
+        "day": date(2014, 9, 8),
+        "at": at(2014, 9, 8, 10),
+        "here": datetime(2014, 9, 8, 10, 0, 0, 500_000),  # noqa: DTZ001
+    }
+
+
+def test_decimals_that_are_numbers() -> None:
+    """Kafka Connect's ``decimal.format=NUMERIC``."""
+    fields = [d.field("id", "int32"), d.decimal_field("price", 10, 2)]
+    line = d.message(d.change("c", None, {"id": 1, "price": 12.5}, PG), d.envelope_schema(fields))
+    ((found,),) = by_row(adapted(json_records([line]), "debezium", {})).values()
+    assert found.row == {"id": 1, "price": Decimal("12.50")}
+    line = d.message(d.change("c", None, {"id": 1, "price": 12.5}, PG))
+    options = {"decimal_handling_mode": "precise"}
+    events = adapted(json_records([line]), "debezium", options, schema="id int, price decimal(10,2)")
+    assert by_row(events)[0][0].row == found.row
+
+
+def test_infinity() -> None:
+    infinity = 9_223_372_036_825_200_000
+    fields = [d.field("id", "int32"), d.field("at", "int64", f"{TIME}.MicroTimestamp")]
+    line = d.message(d.change("c", None, {"id": 1, "at": infinity}, PG), d.envelope_schema(fields))
+    bare = d.message(d.change("c", None, {"id": 1, "at": infinity}, PG))
+    for given, options in ((line, {}), (bare, {"time_units": {"at": "us"}})):
+        found = by_row(adapted(json_records([given]), "debezium", options, schema="id int, at timestamp"))
+        reason = "column at is no timestamp, but a number beyond the years 1 to 9999, as infinity is"
+        assert found[0][0].error == reason
+        found = by_row(adapted(json_records([given]), "debezium", options, schema="id int, at string"))
+        assert found[0][0].row == {"id": 1, "at": str(infinity)}
+
+
+def test_bytes_that_a_schema_has_as_text() -> None:
+    """Hex digits are also base64, so the option must say which it is."""
+    fields = [d.field("id", "int32"), d.field("Raw", "string"), d.field("note", "string")]
+    row = {"id": 1, "Raw": "CAFEBABE", "note": "CAFEBABE"}
+    line = d.message(d.change("c", None, row, PG), d.envelope_schema(fields))
+    schema = "id int, Raw binary, note string"
+
+    def read(**options: Any) -> Any:
+        return by_row(adapted(json_records([line]), "debezium", options, schema=schema))[0][0]
+
+    for mode, data in (("hex", bytes.fromhex("CAFEBABE")), ("base64", base64.b64decode("CAFEBABE"))):
+        assert bytewise(read(binary_handling_mode=mode).row) == {**row, "Raw": data}
+    error = read().error
+    assert "text for the column Raw of bytes" in error
+    assert "give binary_handling_mode" in error
+    assert adapted(json_records([line]), "debezium", {}).types["Raw"] == "string"
+
+
+def test_a_column_that_begins_like_an_added_field() -> None:
+    """Mongoose writes ``__v`` into each document."""
+    line = json.dumps({"id": 1, "__v": 3, "__op": "c", "__source_sequence": PG["sequence"]})
+    options = {"unwrapped": True, "connector": "postgresql"}
+    found = adapted(json_records([line]), "debezium", options, schema="id int, __v int, __op string")
+    assert found.types == {"id": "int", "__v": "int"}
+    assert by_row(found)[0][0].row == {"id": 1, "__v": 3}
