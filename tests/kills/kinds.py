@@ -231,6 +231,9 @@ class ApplyWithRules(Apply):
     def _held(self) -> list[tuple[Any, ...]]:
         """Return the rows in quarantine, without those that the newest seal has taken out."""
         columns = ("seal", "commit_version", "raw")
+        if not (self.folder / "target1__quarantine").exists():
+            # No row has broken the rule so far.
+            return []
         names = [field.name for field in DeltaTable(self.path("target1__quarantine")).schema().fields]
         mark = self._seals()[-1]["state"]["configuration"].get(SETTLING)
         if SETTLED_BY not in names or mark is None:
