@@ -157,7 +157,9 @@ def ingest_options_of(seal: Seal) -> IngestOptions | None:
     return IngestOptions(**_read(recorded, _OF_INGEST)) if isinstance(recorded, dict) else None
 
 
-def check_order(seal: Seal, options: IngestOptions, log: str, on_drift: str = "fail") -> tuple[str, ...]:
+def check_order_drift(
+    seal: Seal, options: IngestOptions, log: str, on_drift: str = "fail"
+) -> tuple[str, ...]:
     """Refuse an ingest whose events other values order than those in its log: the two cannot be compared.
 
     An apply would take each later change of a known key for an older one, or each older one for a later.

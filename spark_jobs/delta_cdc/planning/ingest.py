@@ -19,7 +19,7 @@ from delta_cdc.core.spec import IngestSpec, SourceFile
 from delta_cdc.core.steps import NoRows, Records, Step
 from delta_cdc.core.text_table import named_counts, plural
 from delta_cdc.core.uris import canonical_uri, spark_uri
-from delta_cdc.core.validation import check_order
+from delta_cdc.core.validation import check_order_drift
 from delta_cdc.core.watermark import PipelineState
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning import erased_keys, topic_partitions
@@ -150,7 +150,7 @@ async def plan_ingest_async(request: IngestRequest, memory: Memory | None = None
     )
     accepted: tuple[str, ...] = ()
     if standing.seal is not None:
-        accepted = check_order(standing.seal, request.options, request.log, request.on_drift)
+        accepted = check_order_drift(standing.seal, request.options, request.log, request.on_drift)
     observed = _Observed(request, standing, now, listed, accepted)
     if standing.pending is not None:
         chosen = await _pending(observed, state)
