@@ -177,7 +177,7 @@ def check_order_drift(
     names = [name for name in {**old, **new} if _spelled(old.get(name)) != _spelled(new.get(name))]
     if not names:
         return ()
-    given, recorded = (", ".join(f"{name} {one.get(name)}" for name in names) for one in (new, old))
+    given, recorded = (", ".join(f"{name} = {_shown(one.get(name))}" for name in names) for one in (new, old))
     text = (
         f"The events of the change log {log} are in the order of {recorded}, and now {given} is given "
         f"(pipeline {seal.pipeline}, seal {seal.number})."
@@ -190,6 +190,13 @@ def check_order_drift(
         "the log has no events yet, or the new values sort after the old ones, as those of a renamed column, "
         'set on_drift to "accept" for one run.',
     )
+
+
+def _shown(value: Any) -> str:
+    """Return what orders events, for people."""
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(str, value))})"
+    return "the adapter's default" if value is None else str(value)
 
 
 def _spelled(value: Any) -> Any:

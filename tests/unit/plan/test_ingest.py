@@ -152,6 +152,17 @@ def test_another_order_is_refused(world: World, built: dict[str, Any], given: di
     assert files(world.plan(**given)) == ["c.json"]
 
 
+def test_both_orders_are_named(world: World) -> None:
+    world.deliver("a.json", ["1"])
+    world.ingest(**ordered_by("debezium"))
+    given = ordered_by("debezium", sequence_by=["source.pos", "source.row"])
+    with pytest.raises(ConfigurationDrift) as raised:
+        world.plan(**given)
+    assert "in the order of sequence_by = the adapter's default, and now sequence_by = (source.pos, " in str(
+        raised.value
+    )
+
+
 @pytest.mark.parametrize(
     ("built", "given"),
     [
