@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reor
 CODE := airflow_delta_cdc spark_jobs tests tools demo dags docker docs benchmarks
 PRESENT = $(wildcard $(CODE))
 
-.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core simulate kills matrix lint types format bench jar wheel wheel-check release audit docs constraints clean
+.PHONY: help setup demo demo-postgres up test test-full mutants mutants-core simulate kills matrix lint types collect format bench jar wheel wheel-check release audit docs constraints clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ lint: setup ## Check style, complexity, words, and what the engine must not touc
 
 types: setup ## Check types
 	@$(BIN)/mypy
+
+collect: setup ## Import all tests, without running one; test processes find them compiled
+	@$(BIN)/python -m pytest --collect-only -qq >.cache/collected || { cat .cache/collected; exit 1; }
 
 format: setup ## Format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix --quiet $(PRESENT) || true

@@ -59,16 +59,14 @@ def beside_writes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Calla
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "jobs"),
-    slow_but(
-        [
-            (KEYED, 3),
-            ({**KEYED, "stored_as_scd_type": 2}, 3),
-            ({**KEYED, "rules": {"named": "name > ''"}}, 3),
-        ],
+    [
         (KEYED, 3),
-    ),
+        ({**KEYED, "stored_as_scd_type": 2}, 3),
+        ({**KEYED, "rules": {"named": "name > ''"}}, 3),
+    ],
     ids=["type 1", "type 2", "rules"],
 )
 def test_a_feed(

@@ -17,6 +17,7 @@ from delta_cdc.run.flows import run
 from delta_cdc.run.loop import Services
 from tests.support.deliveries import SCHEMA, Deliveries, event
 from tests.support.engine import metadata
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,10 +85,11 @@ class Lake:
         return metadata(self.staging(sink))["configuration"].get(COLUMN_MAPPING, "none") != "none"
 
 
-def test_columns_that_come_after_the_first_batch(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", slow_but([2, len(ADDED)], 2))
+def test_columns_that_come_after_the_first_batch(spark: SparkSession, tmp_path: Path, number: int) -> None:
     lake = Lake(spark, tmp_path)
     lake.deliver("sink")
-    lake.add(2, *ADDED)
+    lake.add(2, *list(ADDED)[:number])
     assert lake.deliver("sink") == lake.rows(start=1)
 
 

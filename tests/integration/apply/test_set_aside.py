@@ -352,6 +352,7 @@ def test_a_reset_after_a_new_column_sets_no_row_aside_twice(spark: SparkSession,
     assert len(feed.aside()) == 3, "the row has another value now"
 
 
+@pytest.mark.slow
 def test_a_held_event_is_not_missing_after_a_new_column(spark: SparkSession, tmp_path: Path) -> None:
     log = log_of(spark, tmp_path, "(1, 10, 'U', 1), (2, -5, 'U', 1)")
     log.run(QUARANTINE)

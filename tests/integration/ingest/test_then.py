@@ -309,6 +309,7 @@ def test_parts_of_one_application(
     assert json.loads(done.to_json())["parts"][0]["counts"]["events"] == 1
 
 
+@pytest.mark.slow
 def test_an_apply_reads_in_parts_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
     """One task reads a CSV file; what follows in the same session is not split by the size of that file."""
     names = ("spark.sql.files.maxPartitionBytes", "spark.sql.files.minPartitionNum")
