@@ -244,6 +244,28 @@ def test_a_target_made_by_hand_goes_on_from_its_version(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ("0 AS valid_from, 9 AS valid_to, true AS is_current", "valid_from is int, not bigint"),
+        ("0L AS valid_from, 9L AS valid_to, 1 AS is_current", "'is_current' of the target .* is int, and"),
+        ("0L AS valid_from, 9L AS valid_to, 'Y' AS is_current", "'is_current' of .* is string, and"),
+    ],
+)
+def test_a_history_made_by_hand_with_another_type_is_refused(
+    spark: SparkSession, source: Source, target: str, apply: Apply, columns: str, text: str
+) -> None:
+    rows = spark.read.format("delta").option("versionAsOf", 18).load(source.path)
+    rows.selectExpr("*", *columns.split(", ")).write.format("delta").save(target)
+    before = listing(target)
+    names = {"start_column": "valid_from", "end_column": "valid_to", "current_column": "is_current"}
+    with pytest.raises((errors.TargetSchemaClash, errors.ConfigurationDrift), match=text) as found:
+        apply(2, initial_load={"none_at": 18}, layout={**names, "end_value": "9"})
+    assert found.value.remedy
+    assert listing(target) == before
+
+
+@pytest.mark.slow
 def test_a_target_that_is_to_hold_changes_only(
     spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:

@@ -71,6 +71,8 @@ def load(session: SparkSession, spec: ApplySpec, step: Step) -> PreparedStep:
     highest = totals["highest"]
     builds_on_target = step.planned_on is not None and step.kind != "reset" and step.read.is_empty
     if builds_on_target and shape.sequence_type is not None:
+        # The types of the layout's columns first: what follows compares their values.
+        schema.check_target(context, shape)
         highest = _highest_in_target(session, spec, shape.sequence_type)
     return prepared(context, step, as_target(snapshot, shape, options), shape, highest)
 
