@@ -10,6 +10,7 @@ from delta_cdc.core import errors
 from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.spec import JobResult
 from delta_cdc.run import batch
+from delta_cdc.spark import named_errors
 
 NAMED = [
     cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.DeltaCdcError)
@@ -65,3 +66,13 @@ def test_a_new_error_needs_no_second_entry() -> None:
 
 def test_every_error_explains_itself() -> None:
     assert [cls.__name__ for cls in NAMED if not cls.__doc__] == []
+
+
+def test_removes_that_the_feed_cannot_read_need_a_reload() -> None:
+    error = named_errors.named(
+        Exception("[DELTA_REMOVE_FILE_CDC_MISSING_EXTENDED_METADATA] RemoveFile created without"),
+        "s, versions 1-2",
+    )
+    assert type(error) is errors.ReadMethodUnavailable
+    assert not error.retryable
+    assert "mode='reload'" in error.remedy

@@ -13,6 +13,9 @@ def test_names_are_quoted() -> None:
     assert sql.quote("a`b") == "`a``b`"
     assert sql.table("/lake/a`b") == "delta.`/lake/a``b`"
     assert sql.table("main.sales.orders") == "`main`.`sales`.`orders`"
+    # Delta takes a URI without a path for a relative path.
+    assert sql.table("s3a://bucket") == "delta.`s3a://bucket/`"
+    assert sql.table("s3a://bucket/t") == "delta.`s3a://bucket/t`"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from delta_cdc.core.reserved_columns import (
     TIMES,
 )
 from delta_cdc.core.times import epoch_ms
-from delta_cdc.core.uris import canonical_uri
+from delta_cdc.core.uris import at_root, canonical_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -104,6 +104,7 @@ def check_apply(request: ApplyRequest) -> None:
         source=request.source, target=request.target, staging=request.staging, quarantine=request.quarantine
     )
     refuse_nested(source=request.source, target=request.target, staging=request.staging)
+    refuse_root(target=request.target, staging=request.staging)
     if request.take_over_from is not None:
         check_pipeline(request.take_over_from, "take_over_from")
     check(_first_runs(request), _shadows(request))
@@ -121,6 +122,7 @@ def check_read(request: ReadRequest) -> None:
     check(bounds_rules(request), query_rules(request.options))
     refuse_same(source=request.source, target=request.target, staging=request.staging)
     refuse_nested(source=request.source, target=request.target, staging=request.staging)
+    refuse_root(staging=request.staging)
     check(_skipped_commits(request))
 
 
@@ -145,6 +147,7 @@ def check_ingest(request: IngestRequest) -> None:
     """
     check_pipeline(request.pipeline)
     _ = request.starting_ms
+    refuse_root(log=request.log)
     check(_records(request), _ingest_options(request.options))
 
 
@@ -197,6 +200,21 @@ def refuse_nested(**tables: str | None) -> None:
                 nested(f"{inner} {uris[inner].rstrip('/')}", f"{outer} {uris[outer].rstrip('/')}"),
                 remedy=OUTSIDE,
                 argument=inner,
+            )
+
+
+def refuse_root(**tables: str | None) -> None:
+    """Refuse a table at the root of a bucket: its quarantine and other tables lie beside it.
+
+    :raises InvalidConfiguration: names it
+    """
+    for role, table in tables.items():
+        if table is not None and at_root(canonical_uri(table)):
+            raise InvalidConfiguration(
+                f"The {role} {table} is a whole bucket or container. Its quarantine, and other tables beside "
+                "it, would be other buckets.",
+                remedy=f"give it a folder: {table.rstrip('/')}/{role}.",
+                argument=role,
             )
 
 

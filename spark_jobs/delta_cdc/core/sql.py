@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from delta_cdc.core.uris import at_root
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -30,6 +32,9 @@ def table(uri: str) -> str:
 
     A catalog name (``catalog.schema.table``) is quoted part by part.
     """
+    if at_root(uri):
+        # Without a path, Spark takes the URI for a relative one.
+        uri = f"{uri.rstrip('/')}/"
     if "/" in uri:
         return f"delta.{quote(uri)}"
     return ".".join(quote(part) for part in uri.split("."))

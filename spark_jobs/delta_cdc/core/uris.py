@@ -13,6 +13,10 @@ from delta_cdc.core.storage_options import hadoop_uri
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):")
 #: The name of an object has no such part.
 _UP = re.compile(r"^(?!file:)[A-Za-z][A-Za-z0-9+.-]*://(?:.*/)?\.\.(?:/|\Z)", re.IGNORECASE | re.DOTALL)
+#: A bucket or container alone.
+_ROOT = re.compile(r"^(?!file:)[A-Za-z][A-Za-z0-9+.-]*://[^/]+/*\Z", re.IGNORECASE)
+#: A location as Spark's SQL has it: ``delta.`/lake/t```.
+_SQL_NAME = re.compile(r"^\w+\.`(.*?)`?\Z", re.DOTALL)
 _NAME = re.compile(r"^[^/\\\s]+\Z")
 #: Other schemes of a storage -> its canonical scheme.
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
@@ -35,6 +39,11 @@ def canonical_uri(table: str) -> str:
         raise InvalidConfiguration(
             f"The location {text!r} has a part that no table's location can have: a NUL, or .. in a URI.",
             remedy="write the location without it.",
+        )
+    if match := _SQL_NAME.match(text):
+        raise InvalidConfiguration(
+            f"The location {text} is written as in SQL.",
+            remedy=f"give the location alone: {match[1].replace('``', '`') or '/path/to/the/table'}.",
         )
     return file_uri(text)
 
@@ -61,6 +70,11 @@ def _of_scheme(text: str) -> str | None:
     if scheme == "file":
         return _local("/" + rest.lstrip("/"))
     return f"{scheme}://{rest.lstrip('/').rstrip('/')}"
+
+
+def at_root(uri: str) -> bool:
+    """Return whether a URI names a bucket or container, without a path in it."""
+    return _ROOT.match(uri) is not None
 
 
 def spark_uri(table: str) -> str:

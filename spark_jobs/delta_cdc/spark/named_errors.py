@@ -16,6 +16,7 @@ from delta_cdc.core.errors import (
     JobRefused,
     KeyNotUnique,
     NotADeltaTable,
+    ReadMethodUnavailable,
     SchemaChangeInRange,
     SparkServerLost,
     StoreUnavailable,
@@ -87,6 +88,14 @@ _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
         (LOST_ROWS,),
         ExecutorLost,
         "retry; where it happens again, see why executors die: memory, or machines that are taken away.",
+    ),
+    (
+        ("DELTA_REMOVE_FILE_CDC_MISSING_EXTENDED_METADATA",),
+        ReadMethodUnavailable,
+        (
+            "run once with mode='reload': another writer removed files without what the feed needs of them "
+            "(extendedFileMetadata), so Delta cannot read these versions."
+        ),
     ),
     (
         ("DELTA_MISSING_CHANGE_DATA",),

@@ -197,8 +197,9 @@ def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
             tracking=options.tracking,
             where=options.where,
         )
-        if spec.plain:
-            return rows
+    rows = column_needs.bare(rows)
+    if spec.plain and step.read.reads_source and not step.read.begins:
+        return rows
     return answer(
         rows,
         options,

@@ -6,6 +6,7 @@ with a limit. Delta has no MERGE into a table with CHAR columns (delta-io/delta#
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -154,6 +155,44 @@ def test_full_copies(spark: SparkSession, tmp_path: Path, scd_type: int) -> None
     assert apply_changes(spark, source, target, **given).applied
     assert stored(spark, target, "__END_AT IS NULL" if scd_type == 2 else "true") == expected(B, D)
     assert is_settled(spark, target, {"source": source, **given})
+
+
+@pytest.mark.parametrize("scd_type", slow_but([1, 2], 1))
+def test_columns_with_a_collation(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
+    """Delta 4.4 reads and cannot write them, so Databricks' table is the commit that it would write."""
+    source, target = (
+        made(spark, tmp_path / "source", FEED, "`k.k` STRING COMMENT 'c', v STRING"),
+        str(tmp_path / "t"),
+    )
+    first = tmp_path / "source" / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in first.read_text().splitlines()]
+    for action in actions:
+        if "metaData" in action:
+            schema = json.loads(action["metaData"]["schemaString"])
+            for field in schema["fields"]:
+                field["metadata"]["__COLLATIONS"] = {field["name"]: "spark.UTF8_LCASE"}
+            action["metaData"]["schemaString"] = json.dumps(schema)
+        if "protocol" in action:
+            features = ["appendOnly", "invariants", "changeDataFeed", "collations-preview"]
+            action["protocol"] = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": features}
+    plain = first.read_text()
+    spark.sql(f"INSERT INTO {table(source)} VALUES ('Abc', 'x'), ('other', 'y')")
+    spark.sql(f"UPDATE {table(source)} SET v = 'X' WHERE v = 'x'")
+    spark.sql(f"INSERT INTO {table(source)} VALUES ('abc', 'z')")
+    first.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+    for crc in first.parent.glob("*.crc"):
+        crc.unlink()
+    assert plain != first.read_text()
+    given: dict[str, Any] = {"pipeline": "p", "keys": ["k.k"], "stored_as_scd_type": scd_type}
+    apply_changes(spark, source, target, ending_version=1, **given)
+    apply_changes(spark, source, target, **given)
+    found = spark.read.format("delta").load(target)
+    assert [(field.dataType.simpleString(), field.metadata) for field in found.schema.fields[:2]] == [
+        ("string", {"comment": "c"}),
+        ("string", {}),
+    ]
+    open_rows = found.where("__END_AT IS NULL" if scd_type == 2 else "true").select("`k.k`", "v").collect()
+    assert sorted(map(tuple, open_rows)) == [("Abc", "X"), ("abc", "z"), ("other", "y")]
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -179,3 +180,33 @@ def test_a_change_log_gets_times_without_a_zone(spark: SparkSession, tmp_path: P
     for table in ("log", "target"):
         found = {row["id"]: row[name] for row in flow.rows(table)}
         assert found == {1: None, 2: {"at": TIME} if is_nested else TIME}
+
+
+@pytest.mark.parametrize("scd_type", slow_but([1, 2], 1))
+def test_no_default_of_a_source_gets_into_a_target(
+    spark: SparkSession, tmp_path: Path, scd_type: int
+) -> None:
+    """Else a row that comes after the source has dropped the column would get a value of no writer."""
+    lake, target = Lake(spark, tmp_path), str(tmp_path / "target")
+    lake.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')")
+    options: dict[str, Any] = {"keys": ["id"], "stored_as_scd_type": scd_type, "pipeline": "p"}
+
+    def apply() -> dict[int, str | None]:
+        apply_changes(spark, lake.source, target, policies={"schema_evolution": "keep_dropped"}, **options)
+        return {row.id: row["a.b"] for row in spark.read.format("delta").load(target).collect()}
+
+    apply_changes(spark, lake.source, target, **options)
+    lake.deliver("sink")
+    lake.sql(
+        "ALTER TABLE {} ADD COLUMN `a.b` STRING COMMENT 'c'",
+        "ALTER TABLE {} ALTER COLUMN `a.b` SET DEFAULT 'Y'",
+        "INSERT INTO {} (id, v) VALUES (2, 'b')",
+    )
+    assert apply() == {1: None, 2: "Y"}
+    assert lake.deliver("sink") == [{"id": 2, "v": "b", "a.b": "Y"}]
+    lake.sql("ALTER TABLE {} DROP COLUMN `a.b`", "INSERT INTO {} VALUES (3, 'c')")
+    assert apply() == {1: None, 2: "Y", 3: None}
+    for table in (target, lake.staging("sink")):
+        fields = json.loads(metadata(table)["schemaString"])["fields"]
+        kept = {name for field in fields for name in field["metadata"]}
+        assert {name for name in kept if not name.startswith("delta.columnMapping.")} <= {"comment"}

@@ -12,8 +12,10 @@ import pytest
 from deltalake import DeltaTable
 
 from delta_cdc import apply_changes
+from delta_cdc.api.verify import verify_table
 from tests.support import oracle
 from tests.support.engine import history_of, newest, table_rows
+from tests.support.slow import slow_but
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -196,3 +198,30 @@ def test_a_reader_skips_partitions_by_the_column_of_their_expression(
         assert sorted(row["id"] for row in rows) == [3 + PARTS * n for n in range(rows_of_a_part)]
         table = DeltaTable(target).to_pyarrow_table(filters=[("day", "=", midnight.date())])
         assert table.num_rows == rows_of_a_part
+
+
+@pytest.mark.parametrize("scd_type", slow_but([1, 2], 1))
+def test_an_empty_text_is_null_as_delta_stores_it(spark: SparkSession, tmp_path: Path, scd_type: int) -> None:
+    """Else a verification finds the row wrong for ever, and each reload writes it again."""
+    source, target = str(tmp_path / "source"), str(tmp_path / "target")
+    given: dict[str, Any] = {"pipeline": "p", "keys": ["id"], "stored_as_scd_type": scd_type}
+    given |= {"layout": {"partition_by": ["City"]}}
+    spark.sql(
+        f"CREATE TABLE delta.`{source}` (id INT, city STRING COMMENT 'c', v INT) USING delta "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    )
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, '', 1), (2, 'a', 1), (3, NULL, 1)")
+    apply_changes(spark, source, target, **given)
+    spark.sql(f"UPDATE delta.`{source}` SET v = 2 WHERE id = 1")
+    spark.sql(f"UPDATE delta.`{source}` SET city = '' WHERE id IN (2, 3)")
+    apply_changes(spark, source, target, **given)
+    found = spark.read.format("delta").load(target)
+    assert found.schema["city"].metadata == {"comment": "c"}
+    open_rows = (
+        found.where("__END_AT IS NULL" if scd_type == 2 else "true").select("id", "city", "v").collect()
+    )
+    assert sorted(map(tuple, open_rows)) == [(1, None, 2), (2, None, 1), (3, None, 1)]
+    assert found.count() == (3 if scd_type == 1 else 5)
+    assert verify_table(spark, target, pipeline="p").findings == ()
+    again = apply_changes(spark, source, target, mode="reload", **given)
+    assert not any(again.counts.get(name) for name in ("inserted", "updated", "deleted", "opened", "closed"))

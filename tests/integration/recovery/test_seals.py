@@ -266,6 +266,56 @@ def test_a_history_made_by_hand_with_another_type_is_refused(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "end", "order", "text"),
+    [
+        (
+            "0L",
+            "9999L",
+            None,
+            "No row of .* is open: valid_to is NULL in none; the greatest valid_to is 9999",
+        ),
+        (
+            "DATE'2026-01-01'",
+            "DATE'9999-12-31'",
+            "CAST(_commit_timestamp AS DATE)",
+            "No row of .* is open: valid_to is NULL in none; the greatest valid_to is 9999-12-31",
+        ),
+        (
+            "TIMESTAMP'2026-01-01'",
+            "if(id < 50, TIMESTAMP'9999-12-31', NULL)",
+            "_commit_timestamp",
+            r"\d+ row\(s\) of .* end in the future; the greatest valid_to is 9999-12-31",
+        ),
+    ],
+    ids=["version", "date", "some in the future"],
+)
+@pytest.mark.parametrize("flag", [{}, {"current_column": "is_current"}], ids=["", "flag"])
+def test_a_history_made_by_hand_ends_open_rows_with_a_value(
+    spark: SparkSession,
+    source: Source,
+    target: str,
+    apply: Apply,
+    start: str,
+    end: str,
+    order: str | None,
+    text: str,
+    flag: dict[str, str],
+) -> None:
+    """Taken for closed rows, each key would get a second open one."""
+    rows = spark.read.format("delta").option("versionAsOf", 18).load(source.path)
+    rows = rows.selectExpr("*", f"{start} AS valid_from", f"{end} AS valid_to", "true AS is_current")
+    rows.write.format("delta").save(target)
+    before = listing(target)
+    names = {"start_column": "valid_from", "end_column": "valid_to", **flag}
+    more = {} if order is None else {"sequence_by": order, "delete_sequence": order}
+    with pytest.raises(errors.TargetSchemaClash, match=text) as found:
+        apply(2, initial_load={"none_at": 18}, layout=names, **more)
+    assert "end_value" in found.value.remedy
+    assert listing(target) == before
+
+
+@pytest.mark.slow
 def test_a_target_that_is_to_hold_changes_only(
     spark: SparkSession, source: Source, target: str, apply: Apply
 ) -> None:

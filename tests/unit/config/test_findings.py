@@ -81,6 +81,8 @@ p: {source: /s, target: /t, keys: [id, ▶12]} | keys of the pipeline p is ['id'
 p: {LOG, keys: id, ▶source_kind: snapshot} | source_kind is 'snapshot', and log is given. | leave it
 p: {LOG, keys: id, ▶source_kind: change_feed} | is 'change_feed', and log is given. | leave it out
 p: {▶source: main.sales.o, target: main.sales.o, keys: id} | the same table | two different tables.
+p: {source: 's3://b/', ▶target: 's3://t/', keys: id} | target s3://t/ is a whole bucket | s3://t/target
+p: {source: /f, ▶log: 's3a://b', target: /t, keys: id} | log s3a://b is a whole bucket | s3a://b/log
 p: {▶source: /s, target: /s/, keys: id} | source and target are the same table | two different
 p: {source: /s, ▶target: 'kafka://b:9092/t', keys: id} | has the scheme kafka: | a URI of one of s3
 p: {source: /s, ▶target: LONG, keys: id} | File name too long | correct

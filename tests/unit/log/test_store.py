@@ -60,6 +60,9 @@ def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.Mo
                 "/a\0b",
                 "a\0b",
                 300 * "a",
+                "delta.`/lake/t`",
+                "delta.`s3://lake/t`",
+                "delta.`/lake/t",
             )
         ),
     ],

@@ -214,14 +214,8 @@ def pruning(batch: Batch) -> list[str]:
 
 
 def null_key(shape: Shape) -> Column:
-    """Return whether any key column is NULL, or becomes NULL when it is stored.
-
-    Delta stores an empty text in a partition column as NULL, so a later MERGE could not find the row.
-    """
+    """Return whether any key column is NULL. In a partition column, an empty text is NULL by then."""
     result = F.lit(False)
     for key in shape.keys:
-        value = F.col(quote(key))
-        result = result | value.isNull()
-        if key in shape.partitions:
-            result = result | (value.cast("string") == "")
+        result = result | F.col(quote(key)).isNull()
     return result

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
 
 from delta_cdc.core import reserved_columns
 from delta_cdc.core.errors import NullKey, NullSequence, TargetSchemaClash
@@ -203,10 +203,44 @@ def _highest_in_target(session: SparkSession, spec: ApplySpec, sequence_type: Da
     options = spec.options
     bounds = [F.max(quote(name)) for name in (options.start_column, options.end_column)]
     existing = session.read.format("delta").load(spec.target_uri)
+    _check_open_rows(existing, spec)
     _check_layout(existing, spec)
     existing = target_columns.plain(existing, options)
     highest = existing.select(as_text(F.greatest(*bounds), sequence_type).alias("highest")).collect()
     return None if highest[0]["highest"] is None else str(highest[0]["highest"])
+
+
+def _check_open_rows(existing: DataFrame, spec: ApplySpec) -> None:
+    """Refuse a history whose open rows seem to end with a value such as 9999-12-31, without ``end_value``.
+
+    The pipeline would take these rows for closed ones, and open a second row for each key.
+    """
+    options = spec.options
+    if options.end_value is not None:
+        return
+    end = F.col(quote(options.end_column))
+    is_time = isinstance(
+        existing.schema[options.end_column].dataType, (DateType, TimestampType, TimestampNTZType)
+    )
+    in_future = end > F.current_timestamp() if is_time else F.lit(False)
+    found = existing.agg(
+        F.count("*").alias("rows"),
+        F.count_if(end.isNull()).alias("open"),
+        F.count_if(in_future).alias("in_future"),
+        F.max(end).cast("string").alias("greatest"),
+    ).collect()[0]
+    name = options.end_column
+    problem = ""
+    if found["rows"] and not found["open"]:
+        problem = f"No row of {spec.target_uri} is open: {name} is NULL in none"
+    elif found["in_future"]:
+        problem = f"{found['in_future']} row(s) of {spec.target_uri} end in the future"
+    if problem:
+        raise TargetSchemaClash(
+            f"{problem}; the greatest {name} is {found['greatest']}.",
+            remedy=f"if this is what {name} is in open rows, set end_value in layout to it. Otherwise set it "
+            f"to NULL in open rows; if no row is open, set end_value to a value above each {name}.",
+        )
 
 
 def _check_layout(existing: DataFrame, spec: ApplySpec) -> None:

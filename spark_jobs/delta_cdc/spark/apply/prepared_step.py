@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType
 
 from delta_cdc.core.change_log import ORIGIN
 from delta_cdc.core.sql import quote
-from delta_cdc.spark import erased_keys
+from delta_cdc.spark import column_needs, erased_keys
 from delta_cdc.spark.apply import rows
 
 if TYPE_CHECKING:
@@ -162,9 +162,9 @@ class StepContext:
 
     def commented(self, rows: DataFrame) -> DataFrame:
         """Return the rows to be written, with the comments of the columns that they add."""
-        for name, comment in self.comments.items():
-            rows = rows.withMetadata(name, {"comment": comment})
-        return rows
+        return column_needs.with_metadata(
+            rows, {name: {"comment": comment} for name, comment in self.comments.items()}
+        )
 
 
 def effective(options: ApplyOptions) -> ApplyOptions:

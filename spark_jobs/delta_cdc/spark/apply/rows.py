@@ -10,9 +10,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
-from delta_cdc.core.char_columns import CHAR_TYPE
 from delta_cdc.core.errors import InvalidConfiguration, InvalidExpression
 from delta_cdc.core.reserved_columns import (
     COMMIT_TIMESTAMP,
@@ -22,6 +21,7 @@ from delta_cdc.core.reserved_columns import (
     ORDER,
 )
 from delta_cdc.core.sql import PLAN_PREFIX, quote
+from delta_cdc.spark import column_needs
 from delta_cdc.spark.apply import target_columns
 from delta_cdc.spark.changes import states
 from delta_cdc.spark.changes.equality import balanced
@@ -205,19 +205,26 @@ def projected(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> Da
     values = [name for name in rows.columns if name not in keep]
     landing = _landing(values, options, set(derived))
     rows = rows if landing == values else rows.select(*[quote(name) for name in (*landing, *keep)])
-    return _as_strings(rows)
+    return _without_empty_partitions(column_needs.bare(rows), options)
 
 
-def _as_strings(rows: DataFrame) -> DataFrame:
-    """Turn CHAR and VARCHAR columns into STRING; Spark has already padded their values.
+def _without_empty_partitions(rows: DataFrame, options: ApplyOptions) -> DataFrame:
+    """Turn an empty text in a partition column into NULL, as Delta does when it stores the row.
 
-    A target would inherit these types, and Delta has no MERGE into a table with CHAR columns.
+    Otherwise, the row would differ from the stored one in each comparison.
     """
-    for field in rows.schema.fields:
-        if CHAR_TYPE in field.metadata:
-            others = {name: value for name, value in field.metadata.items() if name != CHAR_TYPE}
-            rows = rows.withMetadata(field.name, others)
-    return rows
+    names = {name.lower() for name in options.partition_by}
+    texts = [
+        field
+        for field in rows.schema.fields
+        if field.name.lower() in names and isinstance(field.dataType, StringType)
+    ]
+    if not texts:
+        return rows
+    values = {field.name: F.nullif(F.col(quote(field.name)), F.lit("")) for field in texts}
+    # A computed column has no comment.
+    comments = {field.name: field.metadata for field in texts if field.metadata}
+    return column_needs.with_metadata(rows.withColumns(values), comments)
 
 
 def _alive(rows: DataFrame, options: ApplyOptions, keep: Sequence[str]) -> DataFrame:

@@ -23,6 +23,7 @@ from delta_cdc.core.change_log import SOURCE_TIMESTAMP as TIMESTAMP
 from delta_cdc.core.errors import ReservedColumnName
 from delta_cdc.core.reserved_columns import COMMIT_TIMESTAMP, COMMIT_VERSION, ORDER
 from delta_cdc.core.sql import quote
+from delta_cdc.spark import column_needs
 from delta_cdc.spark.apply import batches, events, from_events, from_feed, load, refusals, schema
 from delta_cdc.spark.apply.prepared_step import PreparedStep, StepContext
 from delta_cdc.spark.apply.rows import OWN_SEQUENCE
@@ -204,9 +205,8 @@ def _logged(
         *[column.alias(name) for name, column in values.items()],
         *[of_all[name].alias(name) for name in LOG_COLUMNS],
     )
-    for field in shape.schema.fields:
-        if field.metadata:
-            log_rows = log_rows.withMetadata(field.name, field.metadata)
+    with_some = {field.name: field.metadata for field in shape.schema.fields if field.metadata}
+    log_rows = column_needs.with_metadata(log_rows, with_some)
     of_log = replace(shape, values=tuple(log_rows.columns), schema=log_rows.schema, order_type=None)
     return log_rows, of_log
 
