@@ -83,7 +83,10 @@ _REFUSALS: dict[str, tuple[type[DeltaCdcError], str, str]] = {
             "change(s) of {place}, have a sequence ({sequence}) that does not lie above the one before of "
             "their key (for instance {sample})."
         ),
-        "use sequence_by='_commit_version', or an expression that grows with every change.",
+        (
+            "use sequence_by='_commit_version', or an expression that grows with every change. If the one "
+            "before is of a row that the target had before its first seal (none_at), lower its start there."
+        ),
     ),
 }
 
