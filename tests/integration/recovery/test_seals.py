@@ -273,19 +273,19 @@ def test_a_history_made_by_hand_with_another_type_is_refused(
             "0L",
             "9999L",
             None,
-            "No row of .* is open: valid_to is NULL in none; the greatest valid_to is 9999",
+            "No row of .* is open: VALID_TO is NULL in none; the greatest VALID_TO is 9999",
         ),
         (
             "DATE'2026-01-01'",
             "DATE'9999-12-31'",
             "CAST(_commit_timestamp AS DATE)",
-            "No row of .* is open: valid_to is NULL in none; the greatest valid_to is 9999-12-31",
+            "No row of .* is open: VALID_TO is NULL in none; the greatest VALID_TO is 9999-12-31",
         ),
         (
             "TIMESTAMP'2026-01-01'",
             "if(id < 50, TIMESTAMP'9999-12-31', NULL)",
             "_commit_timestamp",
-            r"\d+ row\(s\) of .* end in the future; the greatest valid_to is 9999-12-31",
+            r"\d+ row\(s\) of .* end more than a year from now; the greatest VALID_TO is 9999-12-31",
         ),
     ],
     ids=["version", "date", "some in the future"],
@@ -307,7 +307,7 @@ def test_a_history_made_by_hand_ends_open_rows_with_a_value(
     rows = rows.selectExpr("*", f"{start} AS valid_from", f"{end} AS valid_to", "true AS is_current")
     rows.write.format("delta").save(target)
     before = listing(target)
-    names = {"start_column": "valid_from", "end_column": "valid_to", **flag}
+    names = {"start_column": "valid_from", "end_column": "VALID_TO", **flag}
     more = {} if order is None else {"sequence_by": order, "delete_sequence": order}
     with pytest.raises(errors.TargetSchemaClash, match=text) as found:
         apply(2, initial_load={"none_at": 18}, layout=names, **more)
