@@ -16,7 +16,7 @@ _UP = re.compile(r"^(?!file:)[A-Za-z][A-Za-z0-9+.-]*://(?:.*/)?\.\.(?:/|\Z)", re
 #: A bucket or container alone.
 _ROOT = re.compile(r"^(?!file:)[A-Za-z][A-Za-z0-9+.-]*://[^/]+/*\Z", re.IGNORECASE)
 #: A location as Spark's SQL has it: ``delta.`/lake/t```.
-_SQL_NAME = re.compile(r"^\w+\.`(.*?)`?\Z", re.DOTALL)
+_SQL_NAME = re.compile(r"^\w+\.`([^`]*/.*?)`?\Z", re.DOTALL)
 _NAME = re.compile(r"^[^/\\\s]+\Z")
 #: Other schemes of a storage -> its canonical scheme.
 _SAME = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
@@ -43,7 +43,12 @@ def canonical_uri(table: str) -> str:
     if match := _SQL_NAME.match(text):
         raise InvalidConfiguration(
             f"The location {text} is written as in SQL.",
-            remedy=f"give the location alone: {match[1].replace('``', '`') or '/path/to/the/table'}.",
+            remedy=f"give the location alone: {match[1].replace('``', '`')}.",
+        )
+    if "`" in text and "/" not in text:
+        raise InvalidConfiguration(
+            f"The name {text} has back-ticks.",
+            remedy=f"write it without them: {text.replace('`', '')}.",
         )
     return file_uri(text)
 

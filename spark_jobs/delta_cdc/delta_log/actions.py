@@ -677,9 +677,13 @@ class _Fields:
 
     def mapping(self, name: str) -> dict[str, str | None] | None:
         values = self.get(name, dict)
-        if values and not all(value is None or isinstance(value, str) for value in values.values()):
+        if values is None:
+            return None
+        # Delta takes a boolean or a whole number for its text.
+        texts = {key: str(one).lower() if isinstance(one, int) else one for key, one in values.items()}
+        if not all(value is None or isinstance(value, str) for value in texts.values()):
             raise BadActionError(f"{self._action}.{name} holds something else than texts")
-        return None if values is None else dict(values)
+        return texts
 
     def partition_values(self) -> dict[str, str | None] | None:
         # The empty text means NULL in a partition value, by Delta's protocol.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,11 +13,9 @@ from delta_cdc.core.options import ApplyOptions
 from delta_cdc.core.spec import EnableSpec
 from delta_cdc.delta_log.table import run_sync
 from delta_cdc.planning.table_properties import described
-from tests.support.engine import Flow, metadata, newest, seal_of, versions
+from tests.support.engine import Flow, metadata, newest, picked, seal_of, versions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from delta_cdc.core.spec import JobResult
@@ -66,6 +66,15 @@ def test_one_bad_table_and_none_is_altered(spark: SparkSession, tmp_path: Path) 
     assert versions(good) == [0]
 
 
+def add_feature(path: Path) -> None:
+    """Add a commit with a feature of writers that no Delta knows."""
+    protocol = next(one for v in reversed(versions(str(path))) for one in picked(str(path), v, "protocol"))
+    protocol = {**protocol, "writerFeatures": [*protocol.get("writerFeatures", []), "fancy"]}
+    commit = path / "_delta_log" / f"{newest(str(path)) + 1:020}.json"
+    info = {"timestamp": 1_800_000_000_000, "operation": "UPGRADE PROTOCOL"}
+    commit.write_text(f"{json.dumps({'commitInfo': info})}\n{json.dumps({'protocol': protocol})}\n")
+
+
 @pytest.mark.slow
 def test_a_schema(spark: SparkSession) -> None:
     spark.sql("CREATE SCHEMA features")
@@ -87,6 +96,18 @@ def test_a_schema(spark: SparkSession) -> None:
         view = job.run(spark, EnableSpec(run_id="r", tables=("features.seen",), properties=FEED))
         assert view.error is not None
         assert view.error["class"] == "NotADeltaTable"
+        # A table of another team, with a feature that this Delta does not know, comes before others.
+        location = spark.sql("DESCRIBE DETAIL features.one").collect()[0]["location"].removeprefix("file:")
+        spark.sql("CREATE TABLE features.three USING delta AS SELECT 1 AS id")
+        add_feature(Path(location))
+        more = {"delta.checkpointInterval": "20"}
+        some = job.run(spark, EnableSpec(run_id="r", schema="features", properties=more))
+        assert some.error is not None
+        assert "1 table(s) of features were not altered; 2 are done. features.one: " in some.error["message"]
+        assert "in tables" in some.error["remedy"]
+        for name in ("two", "three"):
+            found = spark.sql(f"DESCRIBE DETAIL features.{name}").collect()[0]["properties"]
+            assert found["delta.checkpointInterval"] == "20"
         missing = job.run(spark, EnableSpec(run_id="r", schema="no_such", properties=FEED))
         assert missing.error is not None
         assert missing.error["class"] == "TableNotFound"

@@ -409,7 +409,11 @@ def _of(state: Replayed, name: str, version: int) -> Any:
     meta = state.single.get("metaData")
     if meta is None or "protocol" not in state.single:
         return None
-    configuration = tuple(sorted((meta.get("configuration") or {}).items()))
+    given = meta.get("configuration") or {}
+    # Delta takes a number for its text.
+    configuration = tuple(
+        sorted((name, value if value is None else str(value)) for name, value in given.items())
+    )
     columns = tuple(meta.get("partitionColumns") or ())
     return version, meta["id"], configuration, meta.get("schemaString"), columns
 

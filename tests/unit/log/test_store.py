@@ -63,6 +63,7 @@ def test_a_relative_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.Mo
                 "delta.`/lake/t`",
                 "delta.`s3://lake/t`",
                 "delta.`/lake/t",
+                "main.`my-schema`.t",
             )
         ),
     ],

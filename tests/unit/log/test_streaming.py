@@ -131,7 +131,7 @@ ADD = {"path": "p", "partitionValues": {}, "size": 1, "modificationTime": 1, "da
         (json.dumps({"add": {**ADD, "size": "1"}}).encode(), "add.size is a str"),
         (json.dumps({"add": {**ADD, "size": True}}).encode(), "add.size is a bool"),
         (json.dumps({"add": {**ADD, "dataChange": 1}}).encode(), "add.dataChange is a int"),
-        (json.dumps({"add": {**ADD, "partitionValues": {"p": 5}}}).encode(), "something else than texts"),
+        (json.dumps({"add": {**ADD, "partitionValues": {"p": 5.5}}}).encode(), "something else than texts"),
         (json.dumps({"add": {**ADD, "deletionVector": "u"}}).encode(), "add.deletionVector is a str"),
         (json.dumps({"add": ADD, "remove": ADD}).encode(), "several actions"),
         (b'{"remove": {"path": "p"}}', "remove has no dataChange"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import obstore
 import pytest
@@ -124,3 +124,10 @@ def test_traces_of_commits_are_no_left_over_of_a_crash(tmp_path: Path, name: str
         assert not run_sync(log.left_over())
         with pytest.raises(CorruptLog, match="no commit file"):
             run_sync(log.snapshot())
+
+
+def test_a_property_that_is_no_text_is_its_text_as_in_delta(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"delta.enableChangeDataFeed": True, "delta.checkpointInterval": 10}
+    made = LogTable(tmp_path / "t", configuration=given).create()
+    found = run_sync(DeltaLog(str(made.path)).snapshot()).configuration
+    assert found == {"delta.enableChangeDataFeed": "true", "delta.checkpointInterval": "10"}
