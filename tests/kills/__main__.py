@@ -75,13 +75,15 @@ def campaign(state: State) -> Iterator[Campaign]:
         # Each kill is an error of Spark and of ours.
         spark.sparkContext.setLogLevel("OFF")
         logging.disable(logging.CRITICAL)
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the end
+        shown, sys.stderr = sys.stderr, Path(os.devnull).open("w")  # noqa: SIM115 - until the end
         scratch = Path(folder) / "scratch"
         scratch.mkdir()
         running = Campaign(spark, state, scratch, lake, stopping)
         try:
             yield running
         finally:
+            # An error that ends the campaign itself is told.
+            sys.stderr = shown
             running.close()
 
 
