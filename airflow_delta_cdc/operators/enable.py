@@ -32,7 +32,7 @@ class DeltaEnableChangeDataFeedOperator(DeltaCdcOperator):
 
     :param table: path, URI or catalog name, ``${ENV}`` allowed (templated)
     :param tables: several tables (templated)
-    :param schema: catalog schema: the task processes all its Delta tables (templated)
+    :param schema: catalog schema: all its Delta tables; an error of one stops no other (templated)
     :param deletion_vectors: turn deletion vectors on (True) or off (False); None keeps the setting
         (templated)
     :param row_tracking: turn row tracking on; None keeps the setting (templated)

@@ -197,11 +197,10 @@ def _rows(session: SparkSession, spec: ReadSpec, step: Step) -> DataFrame:
             tracking=options.tracking,
             where=options.where,
         )
-    rows = column_needs.bare(rows)
-    if spec.plain and step.read.reads_source and not step.read.begins:
-        return rows
+        if spec.plain:
+            return column_needs.bare(rows)
     return answer(
-        rows,
+        column_needs.bare(rows),
         options,
         source=spec.source_uri,
         versions=f"versions {step.starting_version}-{step.ending_version}",

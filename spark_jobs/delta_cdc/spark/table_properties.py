@@ -79,7 +79,8 @@ class _Failures:
         if not self.errors:
             return
         first = max(self.errors.values(), key=lambda error: error.retryable)
-        texts = " ".join(f"{name}: {error.message}" for name, error in sorted(self.errors.items()))
+        # Each message names its table.
+        texts = " ".join(error.message for _, error in sorted(self.errors.items()))
         raise type(first)(
             f"{len(self.errors)} table(s) of {schema} were not altered; {done} are done. {texts}",
             remedy=f"{first.remedy} Or name the other tables in tables.",
