@@ -82,7 +82,7 @@ def campaign(state: State) -> Iterator[Campaign]:
         try:
             yield running
         finally:
-            # An error that ends the campaign itself is told.
+            # An error that ends the campaign itself is shown.
             sys.stderr = shown
             running.close()
 
