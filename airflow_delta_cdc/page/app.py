@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 from airflow.api_fastapi.common.db.common import SessionDep  # noqa: TC002 - FastAPI reads the annotations
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user
+from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Query, Response
 
 from airflow_delta_cdc import form
@@ -18,6 +21,8 @@ from airflow_delta_cdc.page.queries import Declarations
 if TYPE_CHECKING:
     from airflow_delta_cdc.page.declared import Declared
 
+_log = logging.getLogger(__name__)
+
 #: The maximum number of pipelines in one request for trends: a screen lists as many.
 _MOST_NAMES = 100
 
@@ -26,6 +31,8 @@ _MOST_KEPT = 10_000
 
 _declarations = Declarations()
 _memo = Memo(_MOST_KEPT)
+#: Held once the preparation has begun, and set by the first request for a list.
+_begun, _listing = Lock(), Event()
 #: The names of the form's modes and fields.
 _form = form.names()
 _module = Path(__file__).with_name("page.js").read_text(encoding="utf-8")
@@ -33,6 +40,27 @@ _logo = Path(__file__).with_name("logo.svg").read_text(encoding="utf-8")
 
 #: Without FastAPI's pages about its routes. Every route requires a user.
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(get_user)])
+
+
+def _prepare() -> None:
+    """Read what the list shows, so that the first one of this process is as fast as later ones.
+
+    A list then reads again what may have changed, and only what its user may see.
+    """
+    try:
+        with create_session() as session:
+            dags, pipelines, _ = _declarations.all(session)
+            if not _listing.is_set():
+                stored = queries.stored(session, dags, pipelines, state.EVERYTHING)
+                state.listed(stored, datetime.now(UTC), _memo)
+    except Exception as error:  # noqa: BLE001 - the request that needs the same answers with its error
+        _log.debug("the page could not be prepared: %s", error)
+
+
+def _begin() -> None:
+    """Prepare the list beside the requests, once in a process."""
+    if _begun.acquire(blocking=False):
+        Thread(target=_prepare, name="delta-cdc-page", daemon=True).start()
 
 
 def _visible(user: Any, session: Any) -> tuple[dict[str, state.Dag], list[Declared]]:
@@ -89,12 +117,14 @@ def _answer(text: str) -> Response:
 @app.get("/page.js")
 def module() -> Response:
     """Return the ES module of the page."""
+    _begin()
     return Response(_module, media_type="text/javascript", headers={"Cache-Control": "no-cache"})
 
 
 @app.get("/logo.svg")
 def logo() -> Response:
-    """Return the picture of the page's entries."""
+    """Return the picture of the page's entries, which each of Airflow's pages shows."""
+    _begin()
     headers = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
     return Response(_logo, media_type="image/svg+xml", headers=headers)
 
@@ -102,6 +132,7 @@ def logo() -> Response:
 @app.get("/api/pipelines")
 def pipelines(user: GetUserDep, session: SessionDep, dag_id: str | None = None) -> Response:
     """Return all pipelines that the user may see, or those of one DAG, with their totals."""
+    _listing.set()
     dags, visible = _visible(user, session)
     wanted = [one for one in visible if dag_id in (None, one.dag_id)]
     may_see = _rights(user, session, wanted)

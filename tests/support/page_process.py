@@ -13,10 +13,13 @@ import time
 import traceback
 from datetime import UTC, datetime, timedelta
 from pkgutil import resolve_name
-from threading import Thread
+from threading import Thread, current_thread
+from threading import enumerate as threads
 from typing import Any
 
 _QUERIES: list[str] = []
+#: The thread of the page that reads ahead.
+_PREPARING = "delta-cdc-page"
 #: The operators of tasks, by DAG and task.
 _OPERATORS: dict[tuple[str, str], str] = {}
 
@@ -256,6 +259,12 @@ def answer_run(dag_id: str, task_id: str, state: str, key: str, value: Any) -> N
         run.state = state
 
 
+def _noted(*given: Any) -> None:
+    # The preparation belongs to no request.
+    if current_thread().name != _PREPARING:
+        _QUERIES.append(given[2])
+
+
 class _Requests:
     """Requests to the application, as users of several roles."""
 
@@ -266,7 +275,7 @@ class _Requests:
         from starlette.testclient import TestClient
 
         self.client = TestClient(create_app("core"), base_url="http://testserver")
-        event.listen(engine, "before_cursor_execute", lambda *given: _QUERIES.append(given[2]))
+        event.listen(engine, "before_cursor_execute", _noted)
 
     def get(
         self,
@@ -359,6 +368,8 @@ def main() -> None:
                 answer_run(**command["answer_run"])
             elif "serve" in command:
                 requests.serve(command["serve"])
+            elif "prepared" in command:
+                answer["threads"] = [one.join() for one in threads() if one.name == _PREPARING]
             elif "routes" in command:
                 answer["routes"] = requests.routes()
             else:

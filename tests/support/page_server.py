@@ -81,6 +81,11 @@ class Page:
         """Request a route of the page, as a user with a role."""
         return self.ask(get={"path": f"/delta-cdc{path}", "role": role, **how})
 
+    def prepare(self) -> None:
+        """Show the entry's picture, as each of Airflow's pages does, and wait for what that begins."""
+        assert self.get("/logo.svg")["status"] == 200
+        self.ask(prepared=True)
+
     def listed(self, path: str = "/api/pipelines", **how: Any) -> dict[str, dict[str, Any]]:
         """Return the pipelines of a list, by their names."""
         answer = self.get(path, **how)

@@ -94,11 +94,11 @@ class Applying(Run[ApplyRequest, Plan, ApplySpec]):
         if staging is None or not error.of_rows:
             return error
         # Each try applies the open batch, whatever was corrected since, and the modes take no staging.
-        then = "Leave out staging in that run."
+        then = "leave out staging in that run."
         if "mode=" not in error.remedy:
-            again = "after the correction, run once with mode='reload' and without staging."
-            then = f"The batch in {staging} keeps the rows: {again}"
-        return type(error)(error.message, remedy=f"{error.remedy.rstrip('.')}. {then}")
+            then = "after the correction, run once with mode='reload' and without staging."
+        remedy = f"{error.remedy.rstrip('.')}. The batch in {staging} keeps the rows: {then}"
+        return type(error)(error.message, remedy=remedy)
 
     async def without_job(self, plan: Plan) -> Outcome | None:
         if self.request.dry_run and plan.versions is None:

@@ -259,6 +259,20 @@ def test_a_thousand_pipelines_take_no_more_queries(page: Page) -> None:
     assert page.get(f"/api/trends?{names}&{names}&{names}")["status"] == 422
 
 
+def test_a_process_reads_ahead_as_soon_as_its_entry_is_shown(tmp_path: Path) -> None:
+    """The first list then only reads what a later one reads, and what its user may see."""
+    with Page(tmp_path) as fresh:
+        fresh.ask(fill=page_examples.nights())
+        fresh.prepare()
+        first = fresh.get("/api/pipelines", refused=[["XCOM", "sales"]])
+        later = fresh.get("/api/pipelines", refused=[["XCOM", "sales"]])
+    assert "customers" in first["body"]
+    assert first["sql"] == later["sql"]
+    assert not [text for text in first["sql"] if "serialized_dag.data" in text]
+    shown = [json.loads(one["body"])["pipelines"] for one in (first, later)]
+    assert shown[0] == shown[1]
+
+
 def test_a_changed_dag_is_read_again(page: Page) -> None:
     tables = {name: page_examples.table(name) for name in ("first", "second")}
     for names in (["first"], ["first", "second"]):

@@ -194,6 +194,23 @@ def test_a_generated_column_that_others_fill(spark: SparkSession, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["apply", "reset"])
+def test_a_rule_of_a_column_that_only_the_target_has(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """No correction of the source's rows can meet it."""
+    source = table(spark, tmp_path / "source", "INSERT INTO {} VALUES (7, 'x', 9)")
+    flow = Flow(spark, source, str(tmp_path / "target"), TYPE_1).through(0)
+    spark.sql(f"ALTER TABLE delta.`{flow.target}` ADD COLUMN tenant STRING")
+    spark.sql(f"UPDATE delta.`{flow.target}` SET tenant = 'de'")
+    spark.sql(f"ALTER TABLE delta.`{flow.target}` ADD CONSTRAINT ours CHECK (tenant IN ('de', 'at'))")
+    before = versions(flow.target)
+    result = flow.run(flow.step(kind, newest(source), newest(source)))
+    refused(flow, result, "TargetConstraintViolated", "ours", "Nothing was written")
+    assert result.error is not None
+    assert result.error["remedy"].startswith("the rule names a column that the run does not write")
+    assert versions(flow.target) == before
+
+
+@pytest.mark.slow
 def test_a_nested_field_that_may_not_be_null(spark: SparkSession, tmp_path: Path) -> None:
     """A MERGE does not cast to such a struct: its columns do not fit, and no expression is to blame."""
     source = str(tmp_path / "source")

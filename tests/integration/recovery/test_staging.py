@@ -135,9 +135,9 @@ def test_a_batch_whose_rows_the_target_refuses(
     steps.read()
     with pytest.raises(NullKey) as second:
         steps.apply()
-    way = f"The batch in {tmp_path / 'staging'} keeps the rows: after the correction, run once with "
-    way += "mode='reload' and without staging."
-    assert [one.value.remedy.endswith(f" {way}") for one in (first, second)] == [True, True]
+    way = "run once with mode='reload'. "
+    way += f"The batch in {tmp_path / 'staging'} keeps the rows: leave out staging in that run."
+    assert [one.value.remedy.endswith(way) for one in (first, second)] == [True, True]
     steps.apply(mode="reload", staging=None)
     assert held(spark, target) == current(source.states[-1])
     source.update(spark, {1: ("c", 1)})

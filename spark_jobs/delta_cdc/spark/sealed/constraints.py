@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 
 _AGAIN = "a retry would fail in the same way."
 CHANGE_THE_RULE = f"change the table's rule; {_AGAIN}"
+_OF_OTHER_COLUMNS = (
+    "the rule names a column that the run does not write: only the table has it, and mode='reset' drops it. "
+    f"Let the rule take NULL, give the column a DEFAULT (reset drops that, too), or drop the rule; {_AGAIN}"
+)
 _ROWS = f"correct these rows where they come from, or {CHANGE_THE_RULE}"
 #: Error classes of Delta and Spark for a refused write -> our name and remedy. First match wins.
 _KNOWN: tuple[tuple[tuple[str, ...], type[DeltaCdcError], str], ...] = (
@@ -139,7 +143,9 @@ def refused(error: Exception, into: Destination) -> DeltaCdcError | None:
     sample = _sample(error, into)
     example = f" Of the rows that break this rule: {sample}." if sample else ""
     message = f"{refusal.message}{example} Nothing was written to it."
-    remedy = into.remedy if refusal.remedy == _ROWS else refusal.remedy
+    remedy = refusal.remedy
+    if remedy == _ROWS:
+        remedy = _OF_OTHER_COLUMNS if sample is None else into.remedy
     return type(refusal)(message, remedy=remedy, argument=refusal.argument)
 
 
@@ -187,8 +193,11 @@ def _in_folder(error: Exception) -> str | None:
     return f"{quote(unquote(column))} = {partition_value}" if partition_value else None
 
 
-def _sample(error: Exception, into: Destination) -> str:
-    """Return the keys of up to three rows that break the rule; "" if they cannot be found."""
+def _sample(error: Exception, into: Destination) -> str | None:
+    """Return the keys of up to three rows that break the rule.
+
+    :returns: "" if they cannot be found; None if the rule names a column that the rows do not have
+    """
     condition = broken(str(error)) or _in_folder(error)
     if condition is None or into.rows is None or not into.keys:
         return ""
@@ -196,4 +205,4 @@ def _sample(error: Exception, into: Destination) -> str:
         return samples(into.rows(), into.keys, F.expr(condition))
     except Exception as sampling_error:  # noqa: BLE001 - a failing sample must not hide the original error
         log.debug("no rows of %s that break %s: %s", into.table, condition, reason(sampling_error))
-        return ""
+        return None if "[UNRESOLVED_COLUMN" in str(sampling_error) else ""
