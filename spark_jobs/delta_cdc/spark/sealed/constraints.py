@@ -202,7 +202,10 @@ def _sample(error: Exception, into: Destination) -> str | None:
     if condition is None or into.rows is None or not into.keys:
         return ""
     try:
-        return samples(into.rows(), into.keys, F.expr(condition))
+        rows = into.rows()
+        # Spark would find a missing column in what the rows were made of.
+        _ = rows.sparkSession.createDataFrame([], rows.schema).where(condition).schema
+        return samples(rows, into.keys, F.expr(condition))
     except Exception as sampling_error:  # noqa: BLE001 - a failing sample must not hide the original error
         log.debug("no rows of %s that break %s: %s", into.table, condition, reason(sampling_error))
         return None if "[UNRESOLVED_COLUMN" in str(sampling_error) else ""
