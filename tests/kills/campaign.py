@@ -65,7 +65,7 @@ class Cell:
 #: Ways and stores, with the kills of each kind of work; of erasures, an eighth: they take 20 times as long.
 #: The erasures of a bucket have no place of their own.
 _KILLS = {
-    (StoreEnds, "disk"): 320,
+    (StoreEnds, "disk"): 400,
     (Frozen, "disk"): 200,
     (StoreEnds, "S3"): 130,
     (Frozen, "S3"): 40,

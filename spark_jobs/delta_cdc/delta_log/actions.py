@@ -157,6 +157,8 @@ class FileAction:
     :param partition_values: a value for each partition column, where None is NULL; None if the writer omitted
         them
     :param stats: JSON text
+    :param is_extended: false if the writer of a removed file does not say that its record is whole
+        (``extendedFileMetadata``)
     """
 
     path: str
@@ -167,6 +169,7 @@ class FileAction:
     base_row_id: int | None = None
     row_commit_version: int | None = None
     stats: str | None = field(default=None, repr=False)
+    is_extended: bool = True
 
     @property
     def key(self) -> Key:
@@ -283,6 +286,9 @@ class Commit:
         the masked rows have changed
     :param compares_vectors: it has no change files, and adds and removes the same file as data: Delta's feed
         compares the file's two deletion vectors, which needs one or two extra scans
+    :param refused_by_delta: it has no change files, and removes a file as data whose record is not whole
+        (:attr:`FileAction.is_extended`): Delta's feed refuses the commit, though the record may have all that
+        a file manifest needs
     :param keeps_row_ids: every copied row keeps its row id. This is so if the commit only added files, or
         only removed files, or removed and added the same files (including files that were only rewritten); if
         its tag records that it preserved the ids; and for operations that rewrite all their rows, or restore
@@ -312,6 +318,7 @@ class Commit:
     n_data_removes: int = 0
     paired: bool = False
     compares_vectors: bool = False
+    refused_by_delta: bool = False
     keeps_row_ids: bool = True
     rows_identified: bool = True
     adds_rows: bool = False
@@ -372,6 +379,8 @@ class CommitFold:
         self._bytes: Counter[type] = Counter()
         #: Whether a data file has no partition values, and whether every added file has a base row id.
         self._unpartitioned, self._identified = False, True
+        #: Whether the record of each file removed as data is whole.
+        self._extended = True
         self._adds_rows = False
         self._rows_added: int | None = 0
         #: Added and removed files: path -> marks (:data:`_MARKS`). To save memory, this keeps nothing else.
@@ -436,6 +445,7 @@ class CommitFold:
             n_data_removes=self._data_files[Remove],
             paired=self._data_files[Add] > 0 and not (data_added or data_removed),
             compares_vectors=not self._files[Cdc] and self._has_both(_DATA_ADDED, _DATA_REMOVED),
+            refused_by_delta=not self._files[Cdc] and not self._extended,
             keeps_row_ids=keeps_row_ids or recorded_as_kept,
             rows_identified=self._identified,
             adds_rows=self._adds_rows,
@@ -451,6 +461,7 @@ class CommitFold:
         if action.data_change or kind is Cdc:
             self._data_files[kind] += 1
             self._bytes[kind] += action.size or 0
+            self._extended = self._extended and action.is_extended
             if kind is Add:
                 rows = action.rows
                 self._adds_rows = self._adds_rows or (rows or 0) > action.masked_rows
@@ -750,10 +761,17 @@ def _add(fields: _Fields) -> Add:
 
 
 def _remove(fields: _Fields) -> Remove:
-    return _file(Remove, fields, fields.partition_values())
+    is_extended = fields.get("extendedFileMetadata", bool) or False
+    return _file(Remove, fields, fields.partition_values(), is_extended=is_extended)
 
 
-def _file(kind: type[F], fields: _Fields, partition_values: dict[str, str | None] | None) -> F:
+def _file(
+    kind: type[F],
+    fields: _Fields,
+    partition_values: dict[str, str | None] | None,
+    *,
+    is_extended: bool = True,
+) -> F:
     return kind(
         path=fields.need("path", str),
         data_change=fields.need("dataChange", bool),
@@ -763,6 +781,7 @@ def _file(kind: type[F], fields: _Fields, partition_values: dict[str, str | None
         base_row_id=fields.get("baseRowId", int),
         row_commit_version=fields.get("defaultRowCommitVersion", int),
         stats=fields.get("stats", str),
+        is_extended=is_extended,
     )
 
 

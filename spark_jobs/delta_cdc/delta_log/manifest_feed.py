@@ -70,11 +70,15 @@ class Commits:
     def is_worthwhile(self, read_range: ReadRange) -> bool:
         """Return whether Spark reads a range faster through a file manifest than by Delta's own reader.
 
-        Spark takes about as long to open a new log as Delta's own reader takes for :data:`WORTHWHILE` bytes
-        of changes, or for :data:`COMPARED` commits whose deletion vectors it has to compare.
+        It is the only way if Delta's reader refuses a commit of the range. Else Spark takes about as long to
+        open a new log as Delta's own reader takes for :data:`WORTHWHILE` bytes of changes, or for
+        :data:`COMPARED` commits whose deletion vectors it has to compare.
         """
-        changing = set(self.changing(read_range))
-        compared = sum(c.compares_vectors for c in self._commits if c.version in changing)
+        versions = set(self.changing(read_range))
+        changing = [commit for commit in self._commits if commit.version in versions]
+        if any(commit.refused_by_delta for commit in changing):
+            return True
+        compared = sum(commit.compares_vectors for commit in changing)
         return read_range.size >= WORTHWHILE or compared >= COMPARED
 
     def changing(self, read_range: ReadRange) -> list[int]:
@@ -218,8 +222,9 @@ def _check_file(table: Table, listed: Listed) -> None:
     if file.partition_values is None or file.size is None:
         raise NoManifest(f"the log does not describe {file.path}")
     names = file.partition_values.keys()
-    # With column mapping, Spark omits NULL partition values.
-    if names != table.partition_names and not (table.is_mapped and names < table.partition_names):
+    # Spark omits NULL partition values of removed files, and with column mapping those of all files. Whoever
+    # says that a record is not whole may have omitted others.
+    if not (names == table.partition_names or (file.is_extended and names < table.partition_names)):
         raise NoManifest(f"{file.path} is partitioned otherwise")
     if file.deletion_vector is not None and "deletionVectors" not in table.protocol.reader_features:
         raise NoManifest("the table has no deletion vectors any more")

@@ -280,7 +280,9 @@ def delta_detail(session: SparkSession, name: str, *, remedy: str) -> dict[str, 
         text = str(error)
         if any(part in text for part in _NO_DELTA) and _something_is_at(session, name):
             raise NotADeltaTable(
-                f"{name} is not a Delta table.", remedy="name a Delta table, or convert it to Delta first."
+                f"{name} is not a Delta table.",
+                remedy="name a Delta table, or convert it to Delta first. Of a view, name its table, and put "
+                "the view's SQL into where and select.",
             ) from error
         if not says_absent(error):
             raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections import Counter
 from functools import reduce
 from pathlib import Path
@@ -158,6 +160,33 @@ def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Sourc
     assert not (source.manifests / f"{1:020d}-{3:020d}").exists()
     found = read_changes(source.spark, source.path, starting_version=1, raw=True)
     assert bag(found) == bag(source.feed(1, 3).select(*map(quote, found.columns)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_removed_files_without_extended_metadata(
+    make: Callable[..., Source], monkeypatch: pytest.MonkeyPatch, vectors: str
+) -> None:
+    """Other writers leave it out, or say that there is none; Delta's own feed refuses such a commit."""
+    monkeypatch.undo()
+    source = make(enableDeletionVectors=vectors)
+    source.sql(FIRST, *EVERYTHING)
+    whole = read_changes(source.spark, source.path, starting_version=1, raw=True)
+    expected = bag(source.feed(1, source.newest).select(*map(quote, whole.columns)))
+    other = f"{source.path}_other"
+    shutil.copytree(source.path, other, ignore=shutil.ignore_patterns("*.crc", "*.checkpoint*"))
+    for number, commit in enumerate(sorted(Path(other, "_delta_log").glob("*.json"))):
+        lines, moment = [json.loads(line) for line in commit.read_text().splitlines()], commit.stat().st_mtime
+        for remove in [line["remove"] for line in lines if "remove" in line]:
+            remove.pop("extendedFileMetadata")
+            remove["partitionValues"].setdefault("part", None)
+            if number % 2:
+                remove["extendedFileMetadata"] = False
+        commit.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        os.utime(commit, (moment, moment))
+    with pytest.raises(Exception, match="DELTA_REMOVE_FILE_CDC_MISSING_EXTENDED_METADATA"):
+        bag(ManifestTable(source.spark, other, source.manifests).feed(1, source.newest))
+    assert bag(read_changes(source.spark, other, starting_version=1, raw=True)) == expected
 
 
 @pytest.mark.slow

@@ -79,7 +79,8 @@ def exchange(source: LogTable, before: set[int] | None, after: set[int] | None, 
     """Commit other masked rows of the file; None is no vector at all."""
     (path,) = source.files[source.version]
     shared = {"path": path, "partitionValues": {}, "size": 100, "dataChange": True}
-    remove, add = dict(shared, deletionTimestamp=EPOCH), dict(shared, modificationTime=EPOCH)
+    remove = dict(shared, deletionTimestamp=EPOCH, extendedFileMetadata=True)
+    add = dict(shared, modificationTime=EPOCH)
     add["stats"] = json.dumps({"numRecords": rows})
     if before is not None:
         remove["deletionVector"] = masking(before, rows)
@@ -299,6 +300,43 @@ def test_little_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.M
     assert by_manifest(source, 2) is not None
     monkeypatch.setattr(manifest_feed, "WORTHWHILE", 0)
     assert by_manifest(source, 3) is not None
+
+
+@pytest.mark.parametrize("is_extended", [False, None])
+def test_what_deltas_reader_refuses_is_never_left_to_it(
+    source: LogTable, monkeypatch: pytest.MonkeyPatch, is_extended: bool | None
+) -> None:
+    monkeypatch.setattr(manifest_feed, "WORTHWHILE", 1000)
+    (path,) = source.files[source.version]
+    remove = {"path": path, "partitionValues": {}, "size": 100, "dataChange": True}
+    source.commit("DELETE", {"remove": {**remove, "extendedFileMetadata": True}})
+    assert by_manifest(source, 2) is None
+    source.append()
+    (path,) = source.files[source.version]
+    more = {} if is_extended is None else {"extendedFileMetadata": is_extended}
+    source.commit("DELETE", {"remove": {**remove, "path": path, **more}})
+    (add,) = adds(source, 4)
+    assert add["path"].endswith(path)
+    change = {"cdc": {"path": "_change_data/c", "partitionValues": {}, "size": 7, "dataChange": False}}
+    source.append()
+    (path,) = source.files[source.version]
+    source.commit("DELETE", {"remove": {**remove, "path": path, **more}}, change)
+    assert by_manifest(source, 6) is None, "the change files count"
+
+
+@pytest.mark.parametrize("is_extended", [True, False])
+def test_an_omitted_partition_value_is_null_where_the_record_is_whole(
+    tmp_path: Path, is_extended: bool
+) -> None:
+    made = LogTable(tmp_path / "table", configuration=FEED)
+    metadata = made.metadata()
+    metadata["metaData"]["partitionColumns"] = ["id"]
+    made.commit("CREATE TABLE", {"protocol": PROTOCOL}, metadata)
+    made.append()
+    (path,) = made.files[made.version]
+    gone = {"path": path, "partitionValues": {}, "size": 100, "dataChange": True}
+    made.commit("DELETE", {"remove": {**gone, "extendedFileMetadata": is_extended}})
+    assert (by_manifest(made, made.version) is not None) is is_extended
 
 
 def test_too_much_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.MonkeyPatch) -> None:
