@@ -32,6 +32,7 @@ async def plan_vacuum(
     consumers: Sequence[Consumer] = (),
     *,
     extend_retention: bool = False,
+    always: bool = False,
     storage_options: dict[str, str] | None = None,
     now: int | None = None,
 ) -> JobPlan[VacuumSpec, dict[str, Any]]:
@@ -39,6 +40,7 @@ async def plan_vacuum(
 
     :param consumers: the pipelines that read the table; those of other tables are left out
     :param extend_retention: raise the table's retention if a consumer would lose something
+    :param always: it is due: a try that died, or woke up late, may have left files that no commit records
     :param now: the time in epoch milliseconds; None is now
     :raises InvalidConfiguration: ``extend_retention`` without a consumer
     :raises VacuumWouldLose: names each consumer that would lose something, what, and since when
@@ -68,7 +70,8 @@ async def plan_vacuum(
         behind = ", ".join(consumer.pipeline for consumer in losing)
         notes.append(f"{FILE_RETENTION} is raised to {properties[FILE_RETENTION]} for {behind}")
     outcome = {"retention": readable(kept), "files": 0, "bytes": 0}
-    if not properties and not spec.dry_run and not await _is_due(log, state, now, kept):
+    is_due = always or spec.dry_run or bool(properties) or await _is_due(log, state, now, kept)
+    if not is_due:
         return JobPlan(None, outcome, (*notes, "nothing to delete yet"))
     planned = replace(
         spec,

@@ -199,7 +199,7 @@ def _purge(
     vacuums: dict[str, Any] = {}
     for table in tables:
         spec = VacuumSpec(run_id=run_id, table_uri=table, single_driver=work.single_driver)
-        plan = _plan(plan_vacuum(spec, work.consumers, storage_options=storage_options))
+        plan = _plan(plan_vacuum(spec, work.consumers, always=True, storage_options=storage_options))
         if isinstance(plan, VacuumWouldLose):
             noted(table, f"no VACUUM yet: {plan.message}")
             continue

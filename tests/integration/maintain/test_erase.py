@@ -222,6 +222,13 @@ def test_of_a_log_and_its_history(
     assert holders(lake, SECRET) == ["in/a.json", "in/c.json"]
     assert all(not row.get("masked") and not row.get("old_versions_until") for row in report.rows)
 
+    # A try that wakes up late writes a file that no version will have.
+    late = Path(target) / "_change_data" / "cdc-late.snappy.parquet"
+    late.parent.mkdir(exist_ok=True)
+    late.write_text(SECRET)
+    erased(spark, *of_flow, purge=True, consumers=consumers)
+    assert holders(lake, SECRET) == ["in/a.json", "in/c.json"]
+
 
 # -- records that are no events -------------------------------------------------------------------------
 def test_sql_finds_the_records_that_python_finds(spark: SparkSession) -> None:

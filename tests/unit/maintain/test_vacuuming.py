@@ -94,8 +94,9 @@ def vacuum(table: LogTable, at: int, kept: int = WEEK, *, ended: bool = True, **
         table.commit("VACUUM END", parameters={"status": "COMPLETED"}, metrics=metrics, at=at + 1)
 
 
-def due(table: LogTable, now: int) -> bool:
-    return run_sync(plan_vacuum(VacuumSpec(run_id="r", table_uri=table.uri), now=now)).spec is not None
+def due(table: LogTable, now: int, **given: Any) -> bool:
+    spec = VacuumSpec(run_id="r", table_uri=table.uri)
+    return run_sync(plan_vacuum(spec, now=now, **given)).spec is not None
 
 
 @pytest.fixture
@@ -117,6 +118,7 @@ def test_files_become_free_once(table: LogTable) -> None:
     assert not due(table, EPOCH + WEEK + 2 * HOUR)
     # Of what a crash left behind no commit tells.
     assert not due(table, EPOCH + WEEK + HOUR + WEEK - 1)
+    assert due(table, EPOCH + WEEK + HOUR + WEEK - 1, always=True), "an erasure does not wait"
     assert due(table, EPOCH + WEEK + HOUR + WEEK)
 
 
