@@ -167,7 +167,7 @@ def test_tables_mapped_by_id_are_left_to_deltas_reader(make: Callable[..., Sourc
 def test_removed_files_without_extended_metadata(
     make: Callable[..., Source], monkeypatch: pytest.MonkeyPatch, vectors: str
 ) -> None:
-    """Other writers leave it out, or say that there is none; Delta's own feed refuses such a commit."""
+    """Other writers leave it out, or set it to false; Delta's own feed refuses such a commit."""
     monkeypatch.undo()
     source = make(enableDeletionVectors=vectors)
     source.sql(FIRST, *EVERYTHING)
