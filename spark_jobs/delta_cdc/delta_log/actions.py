@@ -714,6 +714,10 @@ class _Fields:
             cardinality=fields.get("cardinality", int) or 0,
         )
 
+    def is_true(self, name: str) -> bool:
+        """Return whether a field is true; of another type, it is not."""
+        return self._data.get(name) is True
+
     def free(self, name: str, kind: type) -> Any:
         """Return a field of ``commitInfo``; None if it has another type."""
         value = self._data.get(name)
@@ -761,8 +765,9 @@ def _add(fields: _Fields) -> Add:
 
 
 def _remove(fields: _Fields) -> Remove:
-    is_extended = fields.get("extendedFileMetadata", bool) or False
-    return _file(Remove, fields, fields.partition_values(), is_extended=is_extended)
+    return _file(
+        Remove, fields, fields.partition_values(), is_extended=fields.is_true("extendedFileMetadata")
+    )
 
 
 def _file(

@@ -302,9 +302,9 @@ def test_little_is_left_to_deltas_reader(source: LogTable, monkeypatch: pytest.M
     assert by_manifest(source, 3) is not None
 
 
-@pytest.mark.parametrize("is_extended", [False, None])
+@pytest.mark.parametrize("is_extended", [False, None, "true", 1])
 def test_what_deltas_reader_refuses_is_never_left_to_it(
-    source: LogTable, monkeypatch: pytest.MonkeyPatch, is_extended: bool | None
+    source: LogTable, monkeypatch: pytest.MonkeyPatch, is_extended: object
 ) -> None:
     monkeypatch.setattr(manifest_feed, "WORTHWHILE", 1000)
     (path,) = source.files[source.version]
