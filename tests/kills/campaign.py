@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import time
 import traceback
@@ -247,7 +248,7 @@ class Campaign:
         """Play one set of tables; return how many kills there were, and what is wrong."""
         on_disk = cell.store == "disk"
         # A name of its own: a process that goes on must not find the tables of the next set.
-        name = f"tables{number}"
+        name = f"{re.sub('[^a-z0-9]+', '-', cell.name.lower())}-{number}"
         folder = (self.scratch if on_disk else self.lake.folder) / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -258,6 +259,8 @@ class Campaign:
         tables.way.begin()
         problems = tables.play(most)
         if problems:
+            # A process that was left in the middle of its work ends with its tables.
+            self.close()
             with suppress(OSError):
                 shutil.copytree(folder, self.scratch.parent / f"kills failure {len(self.state.failures)}")
         shutil.rmtree(folder, ignore_errors=True)

@@ -13,6 +13,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from delta_cdc import get_session, job
 from delta_cdc.core import failpoints
@@ -32,13 +33,19 @@ class FilePlans:
         return self._all().get(key)
 
     def set(self, key: str, value: dict[str, Any]) -> None:
-        self._path.write_text(json.dumps({**self._all(), key: value}))
+        self._write({**self._all(), key: value})
 
     def delete(self, key: str) -> None:
-        self._path.write_text(json.dumps({name: v for name, v in self._all().items() if name != key}))
+        self._write({name: v for name, v in self._all().items() if name != key})
 
     def _all(self) -> dict[str, Any]:
         return json.loads(self._path.read_text()) if self._path.exists() else {}
+
+    def _write(self, plans: dict[str, Any]) -> None:
+        # Another try may read at the same time, and as in Airflow's database, it never sees half of a write.
+        draft = self._path.with_suffix(f".{uuid4().hex}")
+        draft.write_text(json.dumps(plans))
+        draft.replace(self._path)
 
 
 def request(source: str, target: str, scd: int, **more: Any) -> ApplyRequest:

@@ -35,6 +35,7 @@ _DAY = 86_400_000
 #: A thousand years, in milliseconds: a date after that much time exists.
 _LONGEST = 1_000 * 365 * _DAY
 _PART = re.compile(r"(?<!\d)(-?\d{1,18})\s++([a-z]+?)s?(?=\s|$)")
+_MONTHS = re.compile(r"[0-9]\s+(month|year)s?\b")
 _UNITS = {
     "week": 604_800_000_000,
     "day": 86_400_000_000,
@@ -66,6 +67,16 @@ def milliseconds_of(name: str, configuration: Mapping[str, str]) -> int:
     :raises InvalidConfiguration: the value cannot be read
     """
     return interval_ms(text_of(name, configuration))
+
+
+def unreadable_retention(configuration: Mapping[str, str]) -> str | None:
+    """Return the retention of files with which Delta itself cannot read a table; None if it can.
+
+    ``ALTER TABLE`` refuses months and years. Other writers do not; then each of Delta's queries fails with an
+    assertion that does not name the property.
+    """
+    text = text_of(FILE_RETENTION, configuration)
+    return text if _MONTHS.search(text.lower()) else None
 
 
 def interval_ms(text: str) -> int:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from delta_cdc.core import sql
 from delta_cdc.core.codec import INTEGERS, UnreadableJson
 from delta_cdc.core.errors import CorruptLog, UnsupportedTable
+from delta_cdc.core.retention import FILE_RETENTION, unreadable_retention
 from delta_cdc.delta_log import clock, deletion_vectors
 from delta_cdc.delta_log.actions import LARGE_LINE
 from delta_cdc.delta_log.checkpoint import count_rows
@@ -369,7 +371,7 @@ class DeltaLog(LogFiles):
     async def _replay_state(self, version: int | None) -> tuple[Replay, Protocol, MetaData]:
         replay = await self._replay(version)
         protocol, metadata = await replay.state()
-        self._refuse_unsupported(protocol)
+        self._refuse_unsupported(protocol, metadata)
         return replay, protocol, metadata
 
     async def _replay(self, version: int | None) -> Replay:
@@ -390,7 +392,7 @@ class DeltaLog(LogFiles):
         await replay.check()
         return replay
 
-    def _refuse_unsupported(self, protocol: Protocol) -> None:
+    def _refuse_unsupported(self, protocol: Protocol, metadata: MetaData) -> None:
         for feature in _CATALOG_MANAGED:
             if feature in protocol.reader_features or feature in protocol.writer_features:
                 raise UnsupportedTable(
@@ -405,6 +407,14 @@ class DeltaLog(LogFiles):
                 f"The table {self.uri} uses {features} (reader version {protocol.min_reader_version}) that "
                 "cannot be read here.",
                 remedy="drop the feature from the table, or use a newer release of this package.",
+            )
+        kept = unreadable_retention(metadata.configuration)
+        if kept is not None:
+            raise UnsupportedTable(
+                f"Delta cannot read the table {self.uri}, because its property {FILE_RETENTION} is {kept!r}: "
+                "months and years have no fixed length.",
+                remedy=f"{sql.set_properties(self.uri, {FILE_RETENTION: 'interval 30 days'})}. Spark "
+                "may report an internal error; the property is set all the same.",
             )
 
 

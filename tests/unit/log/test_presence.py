@@ -174,6 +174,31 @@ def test_what_must_not_be_read_from_the_log(table: LogTable, protocol: dict[str,
     assert run_sync(log.snapshot(3)).version == 3
 
 
+@pytest.mark.parametrize(
+    ("kept", "is_refused"),
+    [
+        ("interval 1 month", True),
+        ("INTERVAL 2 Years 3 days", True),
+        ("3 months", True),
+        ("interval 30 days", False),
+        ("interval a month", False),
+    ],
+)
+def test_a_retention_with_which_delta_reads_nothing(table: LogTable, kept: str, is_refused: bool) -> None:
+    """Delta's queries fail with an assertion that does not name the property."""
+    table.configuration["delta.deletedFileRetentionDuration"] = kept
+    table.commit("SET TBLPROPERTIES", table.metadata())
+    log = DeltaLog(table.uri)
+    if not is_refused:
+        assert run_sync(log.snapshot()).configuration == table.configuration
+        return
+    with pytest.raises(UnsupportedTable, match=f"is '{kept}'.* Remedy: ALTER TABLE .*interval 30 days"):
+        run_sync(log.snapshot())
+    table.configuration["delta.deletedFileRetentionDuration"] = "interval 30 days"
+    table.commit("SET TBLPROPERTIES", table.metadata())
+    assert run_sync(DeltaLog(table.uri).snapshot()).configuration == table.configuration
+
+
 def test_features_that_the_log_can_be_read_with(table: LogTable) -> None:
     known = ["columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint"]
     known += ["vacuumProtocolCheck", "variantType"]
