@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import warnings
@@ -106,6 +107,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     yield session
     del request.session.stash[_SESSION]
     session.stop()
+    # Py4J logs the end of each connection, when the streams that tests logged to are closed.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 @pytest.fixture(scope="module", autouse=True)
