@@ -7,7 +7,8 @@ have changed, and looks at no others. Planning, proving and the applications' st
 the same engine with the same confs.
 
 Both start from equal tables, get the same changes in each round, and must end with the same rows in every
-table. They take turns, in a new order each round.
+table. Applications start as an operator's do: by the size of their work, from a class-data archive if there
+is one. They take turns, in a new order each round.
 
     python benchmarks/group.py                       # 3, 10 and 65 of 65 tables: about an hour
     python benchmarks/group.py --changed 10 --repeats 5
@@ -36,7 +37,8 @@ from summary import compared, markdown_table
 
 from delta_cdc.core.spec import JobResult, sha256, to_json
 from delta_cdc.launch.environment import child_environment, submit_binary
-from delta_cdc.launch.session import embedded_confs, engine_zip
+from delta_cdc.launch.session import INTERPRETED, embedded_confs, engine_zip
+from delta_cdc.planning.size import SMALL, TINY, job_size
 from delta_cdc.run import batch
 from delta_cdc.run.batch import run_batch
 from delta_cdc.run.loop import Services
@@ -133,7 +135,10 @@ class Lake:
             folder, text = Path(made), to_json(spec)
             (folder / "job.py").write_text(_JOB)
             (folder / "spec.json").write_text(text)
-            confs = embedded_confs()
+            size = job_size(spec)
+            confs = embedded_confs(quick_start=size <= SMALL)
+            if size <= TINY:
+                confs |= INTERPRETED
             jars = confs.pop("spark.driver.extraClassPath")
             confs["spark.sql.warehouse.dir"] = str(folder / "warehouse")
             subprocess.run(
