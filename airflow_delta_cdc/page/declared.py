@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_delta_cdc.arguments import is_template
 from airflow_delta_cdc.assets import ALIAS_OF_GROUP, ALIAS_OF_PIPELINE
-from delta_cdc.core.errors import TableNameUnresolved
+from delta_cdc.core.errors import DeltaCdcError
 from delta_cdc.core.uris import canonical_uri
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _literal(value: Any) -> str | None:
 def _place(table: str) -> str:
     try:
         return canonical_uri(table)
-    except TableNameUnresolved:
+    except DeltaCdcError:
         return table.strip().lower()
 
 
@@ -177,7 +177,7 @@ def _tables(task: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the arguments of the tables of a detecting task; Airflow shortens long arguments to a text."""
     tables = task.get("tables")
     for table in tables if isinstance(tables, list) else ():
-        if isinstance(table, dict) and "pipeline" in table:
+        if isinstance(table, dict) and isinstance(table.get("pipeline"), str):
             yield table["pipeline"], table
 
 

@@ -374,6 +374,8 @@ def _newest_events(session: Session, of_runs: Mapping[str, Any]) -> list[Event]:
         (value.value.get("pipeline"), *runs[value.run], value.task_id, value.map_index): value.value
         for value in of_runs.get("values", ())
         if value.key == PUBLISHED_KEY and value.run in runs and isinstance(value.value, dict)
+        # A person can edit an XCom.
+        if isinstance(value.value.get("pipeline"), str)
     }
     unknown = [number for alias, number, *source, _ in rows if (_pipeline(alias), *source) not in known]
     extras: dict[int, Any] = {}

@@ -232,3 +232,13 @@ def test_a_cleaned_log_shows_no_commit_for_older_versions(tmp_path: Path) -> Non
     assert applied() == {1: 0, 2: 0, 3: 1, 4: 2}
     tables.target.checkpoint(0)
     assert applied() == {3: 1, 4: 2}
+
+
+@pytest.mark.parametrize("at", ["7", "9" * 5_000])
+def test_a_version_that_is_not_there(tmp_path: Path, at: str) -> None:
+    """Python reads no number of more than 4,300 digits."""
+    tables = Tables.made_in(tmp_path)
+    tables.sealed(2, 100, start=0, kind="load", configuration=validation.described(KEYED))
+    request = WhyRequest(pipeline="p", target=tables.target.uri, key={"id": "1"}, at=at)
+    with pytest.raises(InvalidConfiguration, match="has no such version: its newest version is 0"):
+        run_sync(plan_why_async(request))

@@ -125,7 +125,12 @@ class Brokers:
         :param kafka_options: name them where the address does not
         :param kafka_conn_id: names them where neither does
         """
-        given = urlsplit(address).netloc or str((kafka_options or {}).get(BOOTSTRAP, "")).replace(" ", "")
+        try:
+            host = urlsplit(address).netloc
+        except ValueError:
+            # No address (a bracket is missing): equal to the same text only, as below.
+            return cls(frozenset({address}), False)
+        given = host or str((kafka_options or {}).get(BOOTSTRAP, "")).replace(" ", "")
         if not given:
             return cls(frozenset({f"kafka_conn_id {kafka_conn_id}" if kafka_conn_id else ""}), False)
         try:

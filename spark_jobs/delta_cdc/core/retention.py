@@ -64,9 +64,15 @@ def text_of(name: str, configuration: Mapping[str, str]) -> str:
 def milliseconds_of(name: str, configuration: Mapping[str, str]) -> int:
     """Return a retention property in milliseconds.
 
-    :raises InvalidConfiguration: the value cannot be read
+    :raises InvalidConfiguration: the value cannot be read, or is negative
     """
-    return interval_ms(text_of(name, configuration))
+    milliseconds = interval_ms(text_of(name, configuration))
+    if milliseconds < 0:
+        raise InvalidConfiguration(
+            f"The table property {name} is {text_of(name, configuration)!r}, a negative interval.",
+            remedy="set it as Delta does, for instance to 'interval 7 days'.",
+        )
+    return milliseconds
 
 
 def unreadable_retention(configuration: Mapping[str, str]) -> str | None:

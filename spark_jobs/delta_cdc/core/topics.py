@@ -45,7 +45,10 @@ def parse(source: str) -> Topics:
         brokers (``kafka:///topic``)
     :raises InvalidConfiguration: for any other form
     """
-    parts = urlsplit(source)
+    try:
+        parts = urlsplit(source)
+    except ValueError as error:
+        raise InvalidConfiguration(f"The source {source!r} is no address: {error}.", remedy=_FORM) from None
     names = tuple(parts.path.removeprefix("/").split(","))
     invalid_names = [name for name in names if not _NAME.fullmatch(name) or name in (".", "..")]
     if not is_topics(source) or parts.query or parts.fragment or invalid_names:

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 30
 #: How many commits of the source are searched for the changes of a key.
 _MOST_SOURCE_COMMITS = 5000
+#: Versions have fewer digits.
+_MOST_DIGITS = 20
 #: How many commits are read at once.
 _CHUNK = 200
 #: How many commits of other writers a note names.
@@ -200,7 +202,8 @@ async def _sealed(request: WhyRequest, log: DeltaLog) -> tuple[TableState, Seal]
 async def _version(at: str, log: DeltaLog, newest: TableState) -> int:
     version: int | None
     if at.isascii() and at.isdigit():
-        version = int(at)
+        # Python refuses to read texts of more than 4,300 digits.
+        version = int(at) if len(at) < _MOST_DIGITS else None
     else:
         version = await log.version_at(epoch_ms("at", at), bound="end", state=newest)
     if version is None or version > newest.version:

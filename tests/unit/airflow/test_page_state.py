@@ -21,6 +21,7 @@ from sqlalchemy import create_engine, insert, select
 from sqlalchemy.event import listen
 from sqlalchemy.orm import Session
 
+from airflow_delta_cdc.assets import ALIAS_OF_PIPELINE
 from airflow_delta_cdc.dags import build_dags
 from airflow_delta_cdc.form import run_arguments, run_params, why_arguments, why_params
 from airflow_delta_cdc.operators import (
@@ -569,6 +570,10 @@ def test_an_event_is_read_only_if_its_task_is_not_known(read: tuple[str, ...]) -
             )
         for number in (1, 2):
             content = {"key": "return_value", "value": json.dumps(published(number))}
+            edited = {"key": "return_value", "value": json.dumps({"pipeline": ["a"]}), "map_index": 7}
+            session.execute(
+                insert(XComModel), [{**at, "run_id": str(number), "dag_run_id": number, **edited}]
+            )
             session.execute(
                 insert(XComModel), [{**at, "run_id": str(number), "dag_run_id": number, **content}]
             )
@@ -963,6 +968,17 @@ def test_a_dag_that_explains_rows_has_its_pipelines() -> None:
     assert _explained_by(dag) == [], "its runs would write"
 
 
+@pytest.mark.parametrize("name", [["a", "b"], {"a": 1}, None, 7])
+def test_a_list_of_tables_of_another_operator_is_not_ours(name: Any) -> None:
+    alias = {"__type": "asset_alias", "__var": {"name": f"{ALIAS_OF_PIPELINE}orders"}}
+    other = {"task_id": "audit", "task_type": "DeltaWhyOperator", "tables": [{"pipeline": name}]}
+    ours = {"task_id": "apply", "outlets": [alias]}
+    tasks = [{"__var": task} for task in (other, ours)]
+    (found,) = declared("d", {"dag": {"tasks": tasks}})
+    assert found.pipeline == "orders"
+    assert explaining("d", {"dag": {"tasks": tasks[:1], "params": [["key", {}]]}}) == ()
+
+
 def test_which_pipeline_a_task_explains() -> None:
     def explains(declared_one: Declared, **given: Any) -> bool:
         known = {
@@ -981,6 +997,8 @@ def test_which_pipeline_a_task_explains() -> None:
     assert explains(one, target="s3a://lake/p/")
     assert not explains(one, target="s3://lake/other")
     assert not explains(one, pipeline="q")
+    # A task may name what no apply takes: its DAG fails, not the page of this pipeline.
+    assert not explains(one, target="dbfs:/lake/p")
     shortened = replace(one, target=None)
     assert explains(shortened, target="s3://lake/p", group=one.group)
     assert not explains(shortened, group="another")

@@ -33,6 +33,7 @@ def test_a_source_is_taken_apart(source: str, servers: str, names: tuple[str, ..
         ("kafka://h:1/a,b,a", "twice"), ("kafka://user@h:1/a", "the broker 'user@h:1'"),
         ("kafka://h:port/a", "the broker 'h:port'"), ("kafka://h:1,/a", "the broker ''"),
         ("s3://bucket/a", "names no topics"),
+        ("kafka://[::1:9092/a", "is no address"), ("kafka://\u2100/a", "is no address"),
     ],
 )  # fmt: skip
 def test_another_source_is_refused(source: str, said: str) -> None:

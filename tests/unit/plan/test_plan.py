@@ -25,7 +25,7 @@ from delta_cdc.core.errors import (
     VersionsExpired,
 )
 from delta_cdc.core.options import ApplyOptions
-from delta_cdc.core.retention import interval_ms
+from delta_cdc.core.retention import interval_ms, milliseconds_of
 from delta_cdc.core.spec import ApplySpec, ReadSpec
 from delta_cdc.core.steps import Staging
 from delta_cdc.core.versions import VersionRange
@@ -228,6 +228,13 @@ def test_retention(tables: Tables, retention: str | None, age: int, fits: bool) 
 )
 def test_intervals(text: str, hours: float) -> None:
     assert interval_ms(text) == hours * 3_600_000
+
+
+def test_a_negative_retention() -> None:
+    name = "delta.logRetentionDuration"
+    with pytest.raises(InvalidConfiguration, match=f"{name} is 'interval -99999999 days'"):
+        milliseconds_of(name, {name: "interval -99999999 days"})
+    assert milliseconds_of(name, {name: "interval 0 days"}) == 0
 
 
 @pytest.mark.parametrize("text", ["", "interval", "2 months", "interval x days", "7"])
