@@ -6,10 +6,9 @@ Two are not: see :func:`_newest_versions` and :func:`_newest_run_ids`.
 
 from __future__ import annotations
 
-import logging
+import json
 from functools import lru_cache
 from threading import Lock
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow.models.asset import AssetAliasModel, AssetEvent, asset_alias_asset_event_association_table
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-_log = logging.getLogger(__name__)
 
 #: States of task instances that the page looks at; all others mean that nothing is wrong, or nothing began.
 NOTABLE = ("failed", "upstream_failed", "up_for_retry", "running", "deferred", "restarting")
@@ -323,8 +321,8 @@ def _decoded(text: str | None) -> Any:
 
     :param text: the stored JSON, which often is a string with the JSON of the value
 
-    Most values are plain JSON, whose parser here takes a fraction of the time of Airflow's: that looks for
-    classes in each part of a value. It reads the rest, such as a NaN of a user's own value.
+    Airflow's own parser makes objects of any class that a value names. The page compares values, which not
+    all objects allow (a DataFrame), and shows JSON alone: a NaN of a user's own value is None here.
     """
     if text is None:
         return None
@@ -336,10 +334,10 @@ def _decoded(text: str | None) -> Any:
         return None
     except UnreadableJson:
         try:
-            return XComModel.deserialize_value(SimpleNamespace(value=value))
-        except Exception as error:  # noqa: BLE001 - it imports classes; one value must not hide the list
-            _log.debug("an XCom cannot be read: %s", error)
-            return None
+            return json.loads(value, parse_constant=lambda name: None)
+        except (ValueError, RecursionError):
+            # The text of a value that is a text.
+            return value if value is not text else None
 
 
 # -- events -----------------------------------------------------------------------------------------

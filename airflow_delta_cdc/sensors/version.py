@@ -286,7 +286,7 @@ class DeltaVersionSensor(RenderedArguments, BaseSensorOperator):
         if known is None:
             saved = store.get(_REFUSALS) if store is not None else None
             # People can edit the store.
-            known = saved if isinstance(saved, int) else 0
+            known = saved if isinstance(saved, int) and 0 <= saved <= MOST_REFUSALS else 0
         self._refusals, goes_on = known, False
         try:
             yield

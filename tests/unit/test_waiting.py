@@ -22,7 +22,15 @@ from delta_cdc.core.errors import (
     UnsupportedTable,
 )
 from delta_cdc.core.watermark import TableVersion
-from delta_cdc.planning.waiting import CHECK_EVERY, Condition, News, Position, Watch, position_now
+from delta_cdc.planning.waiting import (
+    CHECK_EVERY,
+    Condition,
+    News,
+    Position,
+    Watch,
+    position_from_json,
+    position_now,
+)
 from tests.support.logs import LogTable, field_of, struct_of
 from tests.unit.airflow.tables import append, compact, set_properties
 
@@ -70,6 +78,12 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for name in ("head_async", "get_async", "list"):
         monkeypatch.setattr(obstore, name, counting(name))
     return counted
+
+
+@pytest.mark.parametrize("edited", [True, -2, -(10**9), 2**70, "7", None, [7]])
+def test_a_position_that_nobody_wrote_is_none(edited: Any) -> None:
+    assert position_from_json({"version": edited}) is None
+    assert position_from_json({"version": 7}) == 7
 
 
 def test_a_seal_that_is_due_is_news_without_any_change(table: Path) -> None:

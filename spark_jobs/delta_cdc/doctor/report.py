@@ -165,7 +165,8 @@ def _result_of(check: Check) -> Result:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    # A path may have bytes that are no UTF-8, which a stream refuses to print.
+    return " ".join(text.split()).encode(errors="backslashreplace").decode()
 
 
 def print_report(results: Iterable[Result], out: TextIO, *, as_json: bool = False) -> int:

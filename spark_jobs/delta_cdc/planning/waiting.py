@@ -62,7 +62,8 @@ def position_from_json(data: Any) -> Position | None:
     """Read the JSON form of a position; None for anything else."""
     match data:
         case {"version": int(version), **rest} if not rest:
-            return version
+            # People can edit the store that keeps it.
+            return version if type(version) is int and -1 <= version < 1 << 63 else None
     try:
         return codec.decoded(TableVersion, data)
     except UnreadableJson:

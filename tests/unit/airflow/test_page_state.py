@@ -528,15 +528,15 @@ def test_rows_that_the_user_may_not_read_are_not_loaded(hidden: tuple[str, ...])
     ("stored", "expected"),
     [
         ('{"version": 7}', {"version": 7}),
-        ('{"version": 7, "rate": NaN}', {"version": 7, "rate": pytest.approx(float("nan"), nan_ok=True)}),
+        ('{"version": 7, "rate": NaN}', {"version": 7, "rate": None}),
         ("no JSON", "no JSON"),
         ('{"a":' * 100_000 + "1" + "}" * 100_000, None),
-        ('{"__classname__": "no.such.Class", "__version__": 1, "__data__": NaN}', None),
-        ({"version": 7}, {"version": 7}),
         (
-            {"version": 7, "rate": float("nan")},
-            {"version": 7, "rate": pytest.approx(float("nan"), nan_ok=True)},
+            '{"__classname__": "no.such.Class", "__version__": 1, "__data__": NaN}',
+            {"__classname__": "no.such.Class", "__version__": 1, "__data__": None},
         ),
+        ({"version": 7}, {"version": 7}),
+        ({"version": 7, "rate": float("nan")}, {"version": 7, "rate": None}),
     ],
     ids=["JSON", "NaN", "text", "deep", "class", "value", "value with NaN"],
 )

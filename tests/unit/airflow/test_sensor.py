@@ -277,12 +277,13 @@ def test_an_open_batch_of_a_sink_is_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["poke", "reschedule"])
+@pytest.mark.parametrize("edited", ["many", -(10**9), 10**9])
 def test_a_right_that_stays_missing_ends_the_pokes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, edited: Any
 ) -> None:
     """In mode reschedule, each check has a process of its own."""
     append(tmp_path / "t", [1])
-    store = Store(refusals="many")
+    store = Store(refusals=edited)
     answers = [True] * 5 + [False] + [True] * 6
 
     def made() -> DeltaVersionSensor:

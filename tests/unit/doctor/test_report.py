@@ -47,6 +47,11 @@ def test_exit_code_and_last_line() -> None:
     assert json.loads(tell(well, odd, as_json=True)[1])["status"] == "warning"
 
 
+def test_a_path_that_is_no_text_is_printed() -> None:
+    _, text = tell(Check("a", lambda: ok("/tmp/\udcff is writable")))
+    assert text.encode().splitlines()[0].endswith(b"/tmp/\\udcff is writable")
+
+
 def test_a_check_that_raises_is_a_finding() -> None:
     def gone() -> NoReturn:
         raise TableNotFound("Nothing is at /t.", remedy="correct the path.")
