@@ -6,7 +6,6 @@ Two are not: see :func:`_newest_versions` and :func:`_newest_run_ids`.
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -328,16 +327,13 @@ def _decoded(text: str | None) -> Any:
         return None
     value: Any = text
     try:
-        value = parsed(text)
-        return parsed(value) if isinstance(value, str) else value
+        value = parsed(text, nan_is_none=True)
+        return parsed(value, nan_is_none=True) if isinstance(value, str) else value
     except TooDeep:
         return None
     except UnreadableJson:
-        try:
-            return json.loads(value, parse_constant=lambda name: None)
-        except (ValueError, RecursionError):
-            # The text of a value that is a text.
-            return value if value is not text else None
+        # The text of a value that is a text.
+        return value if value is not text else None
 
 
 # -- events -----------------------------------------------------------------------------------------

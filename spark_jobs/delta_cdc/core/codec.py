@@ -81,7 +81,13 @@ def loads(type_: type[_T], text: str) -> _T:
     return decoded(type_, parsed(text, most_bytes=sys.maxsize))
 
 
-def parsed(text: str | bytes, *, most_bytes: int = MOST_BYTES, patient: bool = False) -> Any:
+def parsed(
+    text: str | bytes,
+    *,
+    most_bytes: int = MOST_BYTES,
+    patient: bool = False,
+    nan_is_none: bool = False,
+) -> Any:
     """Return the value of a JSON text, whoever wrote it.
 
     If an object has a name twice, the last value counts. A lone surrogate becomes ``?``, as in Spark.
@@ -89,13 +95,14 @@ def parsed(text: str | bytes, *, most_bytes: int = MOST_BYTES, patient: bool = F
     :param text: bytes are UTF-8
     :param most_bytes: a longer text is refused
     :param patient: let other threads run between two values; slower for a text of many values
+    :param nan_is_none: read NaN and infinities as None, not with ``patient``
     :raises TooDeep: it has more than :data:`MOST_DEPTH` levels
     :raises UnreadableJson: it is not JSON, or longer than the limit, or has NaN, an infinity or an integer of
         thousands of digits
     """
     if len(text) > most_bytes:
         raise UnreadableJson(f"it has {len(text)} bytes, more than the limit of {most_bytes}")
-    decoder = _PATIENT if patient else _DECODER
+    decoder = _PATIENT if patient else _LENIENT if nan_is_none else _DECODER
     try:
         # From bytes, json would guess the encoding.
         decoded_text = (text.decode() if isinstance(text, bytes) else text).strip(" \t\r\n")
@@ -180,6 +187,8 @@ def _no_constant(name: str) -> None:
 
 # One decoder for all texts: json.loads with a custom hook would build one for each.
 _DECODER = json.JSONDecoder(parse_constant=_no_constant)
+#: The same, but NaN and infinities are None.
+_LENIENT = json.JSONDecoder(parse_constant=lambda name: None)
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 

@@ -12,6 +12,7 @@ from delta_cdc.core.concurrency import settled
 from delta_cdc.core.errors import DeltaCdcError, NotADeltaTable, TableNotFound, VersionsExpired
 from delta_cdc.core.metrics import METRICS, Sample, commit_samples, is_late, lag_samples, shadow_samples
 from delta_cdc.core.quarantine import quarantine_of
+from delta_cdc.core.reasons import unnamed
 from delta_cdc.core.retention import (
     FILE_RETENTION,
     LOG_RETENTION,
@@ -480,4 +481,15 @@ async def status_of_all(
             pairs, storage_options or nothing, sources or nothing, kinds or [{}] * len(pairs), strict=True
         )
     )
-    return await settled(looks)
+    found = await settled(looks)
+    return [_named(one, pipeline) for one, (pipeline, _) in zip(found, pairs, strict=True)]
+
+
+def _named(found: Status | Exception, pipeline: str) -> Status | Exception:
+    """Give an error its name: one table's must not end the answer about all."""
+    if not isinstance(found, Exception) or isinstance(found, DeltaCdcError):
+        return found
+    remedy = "look again; if it happens again, look at what the message names."
+    named = unnamed(found, f"The status of pipeline {pipeline} ended with", remedy=remedy)
+    named.__cause__ = found
+    return named

@@ -10,6 +10,7 @@ import pytest
 from delta_cdc import config
 from delta_cdc.cli import main
 from delta_cdc.config.schema import as_text
+from delta_cdc.planning import status
 from tests.support.tables import Tables
 
 if TYPE_CHECKING:
@@ -84,6 +85,20 @@ def test_status_of_all_pipelines_of_a_file(
     assert [entry.get("target") for entry in told[2:]] == [f"{tmp_path}/log", f"{tmp_path}/none"]
     assert main(["status", str(broken)]) == 2
     assert "3 findings in the configuration" in capsys.readouterr().err
+    real = status.status_async
+
+    async def fails(pipeline: str, *given: Any, **more: Any) -> Any:
+        if pipeline == "new":
+            raise ZeroDivisionError("by a value that another system wrote")
+        return await real(pipeline, *given, **more)
+
+    monkeypatch.setattr(status, "status_async", fails)
+    assert main(["status", str(path), "--json"]) == 1
+    broken_one, other, *_ = json.loads(capsys.readouterr().out)
+    assert "ZeroDivisionError: by a value" in broken_one["error"]["message"]
+    assert other["committed"] == 2, "one table's error leaves the others alone"
+    assert main(["status", str(path), "--metrics"]) == 0
+    assert 'delta_cdc_problems{pipeline="new"} 1' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
