@@ -81,7 +81,7 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.mark.parametrize("edited", [True, -2, -(10**9), 2**70, "7", None, [7]])
-def test_a_position_that_nobody_wrote_is_none(edited: Any) -> None:
+def test_an_edited_position_counts_as_no_position(edited: Any) -> None:
     assert position_from_json({"version": edited}) is None
     assert position_from_json({"version": 7}) == 7
 

@@ -103,12 +103,10 @@ def _status(arguments: argparse.Namespace) -> int:
             is_healthy = False
             lines.append(f"  {type(result).__name__}: {result}")
             rows.append({"pipeline": pipeline, "target": part.table, "error": result.to_dict()})
-        elif isinstance(result, Status):
+        else:
             is_healthy = is_healthy and not result.findings
             lines += _lines(result)
             rows.append(result.to_dict())
-        else:
-            raise result
         if arguments.advise:
             rows[-1]["advice"] = [one_advice.to_dict() for one_advice in advised]
             lines += _advised(advised)
@@ -138,7 +136,7 @@ def _parts(one: Chosen) -> list[_Part]:
         return [_Part(one, next(iter(places.values())), error=error)]
 
 
-def _results(parts: Sequence[_Part], arguments: argparse.Namespace) -> list[Status | Exception]:
+def _results(parts: Sequence[_Part], arguments: argparse.Namespace) -> list[Status | DeltaCdcError]:
     """Return the status, or the error, of each part."""
     known = [part for part in parts if part.error is None]
     looks = iter(
@@ -154,7 +152,9 @@ def _results(parts: Sequence[_Part], arguments: argparse.Namespace) -> list[Stat
     return [part.error or _expected(part.one, next(looks), arguments) for part in parts]
 
 
-def _expected(one: Chosen, result: Status | Exception, arguments: argparse.Namespace) -> Status | Exception:
+def _expected(
+    one: Chosen, result: Status | DeltaCdcError, arguments: argparse.Namespace
+) -> Status | DeltaCdcError:
     """Return a status with what the configuration expects."""
     if not isinstance(result, Status):
         return result
@@ -208,17 +208,15 @@ def _freshness(arguments: argparse.Namespace, one: Chosen) -> float | None:
     return APPLY["freshness"].read(one.table.arguments.get("freshness")) if given is None else given
 
 
-def _metrics(pipelines: Sequence[Chosen], results: Sequence[Status | Exception]) -> str:
+def _metrics(pipelines: Sequence[Chosen], results: Sequence[Status | DeltaCdcError]) -> str:
     """Return the metrics of all pipelines in the text format of Prometheus."""
     now = datetime.now(UTC)
     combined: dict[tuple[str, ...], Sample] = {}
     for one, result in zip(pipelines, results, strict=True):
         if isinstance(result, Status):
             samples = list(result.samples(now))
-        elif isinstance(result, DeltaCdcError):
-            samples = [Sample(METRICS["problems"], one.pipeline, 1)]
         else:
-            raise result
+            samples = [Sample(METRICS["problems"], one.pipeline, 1)]
         for sample in samples:
             key = (sample.metric.name, *sample.labels.values())
             other = combined.get(key)

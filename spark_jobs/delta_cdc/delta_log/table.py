@@ -371,7 +371,10 @@ class DeltaLog(LogFiles):
     async def _replay_state(self, version: int | None) -> tuple[Replay, Protocol, MetaData]:
         replay = await self._replay(version)
         protocol, metadata = await replay.state()
-        self._refuse_unsupported(protocol, metadata)
+        self._refuse_unsupported(protocol)
+        if version is None:
+            # An older version with such a property is history: the remedy may be done.
+            self._refuse_retention(metadata)
         return replay, protocol, metadata
 
     async def _replay(self, version: int | None) -> Replay:
@@ -392,7 +395,7 @@ class DeltaLog(LogFiles):
         await replay.check()
         return replay
 
-    def _refuse_unsupported(self, protocol: Protocol, metadata: MetaData) -> None:
+    def _refuse_unsupported(self, protocol: Protocol) -> None:
         for feature in _CATALOG_MANAGED:
             if feature in protocol.reader_features or feature in protocol.writer_features:
                 raise UnsupportedTable(
@@ -408,6 +411,8 @@ class DeltaLog(LogFiles):
                 "cannot be read here.",
                 remedy="drop the feature from the table, or use a newer release of this package.",
             )
+
+    def _refuse_retention(self, metadata: MetaData) -> None:
         kept = unreadable_retention(metadata.configuration)
         if kept is not None:
             raise UnsupportedTable(

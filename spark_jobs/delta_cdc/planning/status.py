@@ -467,7 +467,7 @@ async def status_of_all(
     storage_options: Sequence[dict[str, str] | None] = (),
     sources: Sequence[str | None] = (),
     kinds: Sequence[Mapping[str, bool]] = (),
-) -> list[Status | Exception]:
+) -> list[Status | DeltaCdcError]:
     """Return the status, or the error, of several (pipeline, target) pairs, in their order.
 
     :param storage_options: options of each pair; empty: no options
@@ -485,7 +485,7 @@ async def status_of_all(
     return [_named(one, pipeline) for one, (pipeline, _) in zip(found, pairs, strict=True)]
 
 
-def _named(found: Status | Exception, pipeline: str) -> Status | Exception:
+def _named(found: Status | Exception, pipeline: str) -> Status | DeltaCdcError:
     """Give an error its name: one table's must not end the answer about all."""
     if not isinstance(found, Exception) or isinstance(found, DeltaCdcError):
         return found

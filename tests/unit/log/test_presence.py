@@ -195,8 +195,11 @@ def test_a_retention_with_which_delta_reads_nothing(table: LogTable, kept: str, 
     with pytest.raises(UnsupportedTable, match=f"is '{kept}'.* Remedy: ALTER TABLE .*interval 30 days"):
         run_sync(log.snapshot())
     table.configuration["delta.deletedFileRetentionDuration"] = "interval 30 days"
+    spoiled = table.version
     table.commit("SET TBLPROPERTIES", table.metadata())
-    assert run_sync(DeltaLog(table.uri).snapshot()).configuration == table.configuration
+    log = DeltaLog(table.uri)
+    assert run_sync(log.snapshot()).configuration == table.configuration
+    assert run_sync(log.snapshot(spoiled)).version == spoiled, "the remedy is done"
 
 
 def test_features_that_the_log_can_be_read_with(table: LogTable) -> None:
